@@ -28,8 +28,7 @@
 //! * *All or nothing.* When a process of the job is killed (at any level, also with SIGKILL), exits with a status other
 //!   than 0, or calls [`Bootstrap::abort`], every process of the job is ended within two seconds: SIGTERM, then SIGKILL
 //!   after half a second. The launcher returns one line naming the first cause. A job that is to survive
-//!   ([`RunSpec::survive`]) goes on without the node of the first process that is killed, once, and tells all; not without the
-//!   first node.
+//!   ([`RunSpec::survive`]) goes on without the node of the first process that is killed, once, and tells all.
 //! * *Nothing stays behind.* Each rank is the leader of a process group, which is ended with it. A daemon ends when its
 //!   channel to the launcher closes. A rank's group is killed by the kernel when its daemon is gone (the lifeline, see
 //!   `system.rs`). Processes that left their group are adopted by the daemon and killed at the end; only when the

@@ -3,7 +3,7 @@
 //! Run it: `cargo build --release --examples && target/release/vgas run -n 3 --nodes 3 --conduit tcp --set run.survive=on -- \
 //! target/release/examples/failover 20000 daemon`. Rank 1 makes that many objects of 1 KiB, and gives a list of them to rank 0; then it kills its daemon
 //! (`daemon`), or itself (`rank`), while rank 0 reads them. Rank 0 says when it had the first that it got after that, and whether all are as
-//! they were made. For several kills: a loop around the job.
+//! they were made. With `first` as the third word, the two ranks change places: the first node is lost. For several kills: a loop around the job.
 
 use rustix::process::{Signal, getpid, getppid, kill_process};
 use std::time::{Duration, Instant, SystemTime};
@@ -37,11 +37,15 @@ fn say(what: std::fmt::Arguments<'_>) -> vgas::Result<()> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count: u64 = std::env::args().nth(1).map_or(Ok(20_000), |count| count.parse())?;
     let kills_daemon = std::env::args().nth(2).is_none_or(|victim| victim != "rank");
+    let is_first_lost = std::env::args().nth(3).is_some_and(|lost| lost == "first");
     let runtime = Runtime::init()?;
     let bytes = (count * 1536).next_multiple_of(1 << 20) + (8 << 20);
     let options = HeapOptions { bytes, replicas: 1, copies: 64, ..HeapOptions::default() };
     let objects = Objects::attach(runtime, &options)?;
-    let (me, maker) = (objects.rank(), Rank(1));
+    let (me, maker, reader) = match is_first_lost {
+        false => (objects.rank(), Rank(1), Rank(0)),
+        true => (objects.rank(), Rank(0), Rank(1)),
+    };
     let list = (me == maker).then(|| {
         let all = (0..count).map(|number| {
             DBox::new(Node { number, data: std::array::from_fn(|at| value_of(number + at as u64)) })
@@ -60,11 +64,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ))?;
         }
     }
-    let list = objects.hand(maker, Rank(0), list)?;
+    let list = objects.hand(maker, reader, list)?;
     objects.barrier()?;
     let file = std::env::temp_dir().join(format!("vgas-failover-{}", rustix::process::getuid().as_raw()));
     if me == maker {
-        // Rank 0 is reading by then.
+        // The other one is reading by then.
         std::thread::sleep(Duration::from_millis(20));
         std::fs::write(&file, now().to_string())?;
         let victim = getppid().filter(|_| kills_daemon).unwrap_or(getpid());

@@ -161,9 +161,10 @@
 //!
 //! # What outlives a node
 //!
-//! With [`HeapOptions::replicas`] = 1, in a job that is started with `run.survive = on` and `conduit = tcp`, one node may be lost, not
-//! the first: its daemon or a rank on it is killed, or nobody reaches it. All that was ever passed on is still there, as it was then,
-//! and is used as before; `heap/replica.rs` says what exactly, and how. A loss while the heap is being attached ends the job. A heap with a name
+//! With [`HeapOptions::replicas`] = 1, in a job that is started with `run.survive = on` and `conduit = tcp`, one node may be lost:
+//! its daemon or a rank on it is killed, or nobody reaches it. All that was ever passed on is still there, as it was then,
+//! and is used as before; `heap/replica.rs` says what exactly, and how. With the first node, what it has begun is lost: an [`Objects::run`], and the
+//! job with it, since `main` runs there; a program that begins its part on each rank goes on. A loss while the heap is being attached ends the job. A heap with a name
 //! may have replicas, too: a later job finds the last checkpoint, whatever was lost after it.
 //!
 //! * Objects of the lost ranks are read where their backups are, and move to who writes them.

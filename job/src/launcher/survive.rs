@@ -8,15 +8,15 @@
 //! * a process of another node has lost its connection to one of the node, and nothing better is known [`SUSPICION`] later.
 //!
 //! Whatever of the node still runs is killed, and what it says from then on is not listened to. A process that is stopped is not
-//! lost. The first node never is: it has rank 0, which began the program; when it goes, the job ends, and so it does with a second
-//! node. A rank that ends with a status of its own says that the program has failed, not the node.
+//! lost. When a second node is lost, the job ends; and so it does with the first one where others have started the ranks, for who
+//! leads such a job is there. A rank that ends with a status of its own says that the program has failed, not the node.
 
 use super::{Launcher, OneLine, ToNode};
 use crate::message::{Exit, RankExit};
 use crate::node_link::Phase;
 use crate::verdict::Cause;
 use std::time::{Duration, Instant};
-use vgas_rma::address::{NodeId, Peer};
+use vgas_rma::address::Peer;
 
 /// How long who has lost a connection waits for a report that says why: that of the daemon, or its end.
 const SUSPICION: Duration = Duration::from_millis(50);
@@ -51,7 +51,7 @@ impl Launcher<'_> {
     /// Whether the job can go on without this node.
     fn can_lose(&self, index: usize) -> bool {
         self.spec.survive
-            && index > 0
+            && (index > 0 || !self.is_joined)
             && self.started
             && self.losses.lost.is_none()
             && self.ended.is_none()
@@ -129,15 +129,20 @@ impl Launcher<'_> {
         if !self.layout.contains(peer) {
             return;
         }
-        let NodeId(other) = self.layout.node_of_peer(peer);
-        // Of two nodes that cannot reach each other, the one without rank 0 is to blame.
-        let suspected = if other == 0 { index } else { other as usize };
+        // Whoever is gone says nothing: it is the other one that cannot be reached.
+        let suspected = self.layout.node_of_peer(peer).0 as usize;
         let is_over =
             (0..self.nodes.len()).all(|node| self.losses.is_lost(node) || self.nodes[node].finalised);
         let is_known = self.losses.is_lost(suspected) || self.nodes[suspected].phase != Phase::Ready;
         if self.spec.survive && !is_known && !is_over && self.exiting.is_none() && !self.stopping {
-            let patience = if self.can_lose(suspected) { SUSPICION } else { CERTAINTY };
-            self.losses.suspected.get_or_insert((suspected, Instant::now() + patience));
+            // Nobody begins a program but rank 0, whose node is to be given up last.
+            let is_dear = suspected == 0 || !self.can_lose(suspected);
+            let due = Instant::now() + if is_dear { CERTAINTY } else { SUSPICION };
+            // Where the first node says that of who says it of that, both live, and cannot reach each other.
+            let is_blamed = index == 0 && matches!(self.losses.suspected, Some((0, _)));
+            if self.losses.suspected.is_none() || is_blamed {
+                self.losses.suspected = Some((suspected, due));
+            }
         }
     }
 

@@ -56,13 +56,18 @@ impl Objects {
     /// # Errors
     /// When the ranks do not run the same program (the job ends then), a worker cannot be started, or a peer is lost. Where the job goes on
     /// without a node that is lost as ranks begin, some of them may have begun: the run ends there with nothing done, and they return none.
+    /// With the first rank, `main` is lost: the job ends, also where it would go on without another.
     ///
     /// # Panics
     /// On the first rank, when `main` does; the tasks that it has not waited for have ended then.
     pub fn run<R>(&self, options: &RunOptions, main: impl FnOnce() -> R) -> Result<Option<R>, ObjectError> {
         let runtime = self.job();
         let program = program().to_le_bytes();
-        let all = runtime.barrier_exchange(&program)?;
+        let heard = |why: vgas::Error| {
+            travel::is_main_lost(runtime);
+            ObjectError::from(why)
+        };
+        let all = runtime.barrier_exchange(&program).map_err(heard)?;
         if let Some(other) = all.iter().position(|said| *said != program) {
             let (me, other) = (self.rank(), Rank(other as u32));
             let why = format!("{me} and {other} do not run the same program: tasks would not be the same");
@@ -72,7 +77,7 @@ impl Objects {
         }
         let pool = pool()?;
         let workers = options.workers.max(1);
-        let is_first = self.rank() == Rank(0);
+        let is_first = self.rank() == travel::FIRST;
         let mut queues: Vec<_> = (0..workers + usize::from(is_first)).map(|_| Worker::new_lifo()).collect();
         pool.begin(&queues);
         spare::begin(options);
@@ -89,7 +94,7 @@ impl Objects {
             pool.give_room();
             let _ = spare::end();
             pool.end();
-            return Err(why.into());
+            return Err(heard(why));
         }
         let result = std::thread::scope(|scope| {
             let start = |name: &str, stack_bytes| {
@@ -131,7 +136,7 @@ impl Objects {
             // What comes until all are here, the watch says is over.
             let all_are_here = match runtime.barrier() {
                 // They do not meet any more: a rank that is asked for something after this says so (`travel.rs`).
-                Err(_) if goes_on() => Ok(()),
+                Err(_) if goes_on() && !runtime.is_lost(travel::FIRST) => Ok(()),
                 met => met,
             };
             drop(close);

@@ -225,11 +225,27 @@ pub(super) fn ask(pool: &Pool, rank: Rank) -> Result<(), ObjectError> {
     tell(pool, rank, &Said::Hungry, &[])
 }
 
-/// Asks the first rank, whose `main` it is, whether the run goes on.
+/// The rank whose `main` a run is.
+pub(super) const FIRST: Rank = Rank(0);
+
+/// Whether that rank is lost. The job ends then: nobody begins anything any more.
+pub(super) fn is_main_lost(runtime: &Runtime) -> bool {
+    let is_lost = runtime.is_lost(FIRST);
+    if is_lost {
+        complain(&format!("{FIRST} is lost, and with it the program that it had begun"));
+    }
+    is_lost
+}
+
+/// Asks the first rank whether the run goes on.
 pub(super) fn ask_whether(pool: &Pool) -> Result<(), ObjectError> {
+    if is_main_lost(pool.runtime) {
+        pool.stop();
+        return Ok(());
+    }
     match pool.runtime.rank() {
-        Rank(0) => Ok(()),
-        _ => tell(pool, Rank(0), &Said::Whether, &[]),
+        FIRST => Ok(()),
+        _ => tell(pool, FIRST, &Said::Whether, &[]),
     }
 }
 

@@ -9,8 +9,12 @@ use vgas_objects::{DBox, HeapOptions, Objects};
 
 type Part = fn(Runtime, u64) -> Outcome;
 
-const PARTS: &[(&str, Part)] =
-    &[("kept_replicas_begin", begin), ("kept_replicas_lose", lose), ("kept_replicas_end", end)];
+const PARTS: &[(&str, Part)] = &[
+    ("kept_replicas_begin", begin),
+    ("kept_replicas_lose", |runtime, _| lose(runtime, Rank(2), Rank(0))),
+    ("kept_replicas_lose_first", |runtime, _| lose(runtime, Rank(0), Rank(2))),
+    ("kept_replicas_end", end),
+];
 
 pub fn part(name: &str) -> Option<Part> {
     PARTS.iter().find(|(other, _)| *other == name).map(|(_, part)| *part)
@@ -20,17 +24,19 @@ pub const NAME: &str = "kept_replicas";
 
 /// Goal: a heap may outlive both its nodes and its job. Method: a job makes things, which are written on one rank after the other, and keeps them; a second
 /// one, with replicas again, makes a checkpoint, goes on, and loses a node: it has all as it was; a third one, without, has the checkpoint, and of what was
-/// replaced nothing takes room.
+/// replaced nothing takes room. Once with the last node, once with the first.
 pub fn sequence() -> Result<(), String> {
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let more = [
-        ("nvm.directory", folder.path().display().to_string()),
-        ("run.survive", "on".to_owned()),
-        ("conduit", "tcp".to_owned()),
-    ];
-    for (name, _) in PARTS {
-        run_job(name, 0, 3, 3, &more).map_err(|error| format!("{name}: {error}"))?;
-        left_behind(folder.path())?;
+    for loses in ["kept_replicas_lose", "kept_replicas_lose_first"] {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let more = [
+            ("nvm.directory", folder.path().display().to_string()),
+            ("run.survive", "on".to_owned()),
+            ("conduit", "tcp".to_owned()),
+        ];
+        for name in ["kept_replicas_begin", loses, "kept_replicas_end"] {
+            run_job(name, 0, 3, 3, &more).map_err(|error| format!("{loses}, {name}: {error}"))?;
+            left_behind(folder.path())?;
+        }
     }
     Ok(())
 }
@@ -87,9 +93,9 @@ fn begin(runtime: Runtime, _: u64) -> Outcome {
     Ok(objects.finalize()?)
 }
 
-fn lose(runtime: Runtime, _: u64) -> Outcome {
+fn lose(runtime: Runtime, victim: Rank, keeper: Rank) -> Outcome {
     let objects = attach(runtime, &REPLICATED)?;
-    let (me, last) = (objects.rank(), Rank(objects.ranks() - 1));
+    let me = objects.rank();
     let mut own = [objects.root("thing")?];
     is(&objects, &own[0], 20)?;
     change_all(&objects, &mut own, 21..=30)?;
@@ -97,19 +103,19 @@ fn lose(runtime: Runtime, _: u64) -> Outcome {
     keep(&objects, "thing", own)?;
     objects.checkpoint()?;
     // From here on, later jobs know nothing.
-    let given = if me == last { objects.root::<Thing>("thing")? } else { None };
-    let mut given = objects.hand(last, Rank(0), given)?;
+    let given = if me == victim { objects.root::<Thing>("thing")? } else { None };
+    let mut given = objects.hand(victim, keeper, given)?;
     for version in 31..=33 {
-        objects.lend_mut(Rank(0), last, given.as_mut(), |mut thing| change(&mut thing, version))?;
+        objects.lend_mut(keeper, victim, given.as_mut(), |mut thing| change(&mut thing, version))?;
     }
     objects.barrier()?;
-    if me == last {
+    if me == victim {
         kill_process(getpid(), Signal::KILL)?;
     }
     while objects.barrier().is_ok() {}
     ensure(objects.lost_nodes().len() == 1, || "no node is lost".into())?;
-    if me == Rank(0) {
-        ensure(given.as_ref().and_then(DBox::rank) == Some(last), || {
+    if me == keeper {
+        ensure(given.as_ref().and_then(DBox::rank) == Some(victim), || {
             "the thing is not where it was lost".into()
         })?;
         is(&objects, &given, 33)?;

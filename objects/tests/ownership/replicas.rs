@@ -17,10 +17,14 @@ use vgas_objects::{
 type Part = fn(Runtime, u64) -> Outcome;
 
 const PARTS: &[(&str, Part)] = &[
-    ("replica_rank", |runtime, seed| lose(runtime, seed, &[Victim::Rank])),
-    ("replica_daemon", |runtime, seed| lose(runtime, seed, &[Victim::Daemon])),
-    ("replica_rank_daemon", |runtime, seed| lose(runtime, seed, &[Victim::Other, Victim::Daemon])),
-    ("replica_daemon_rank", |runtime, seed| lose(runtime, seed, &[Victim::Daemon, Victim::Rank])),
+    ("replica_rank", |runtime, seed| lose(runtime, seed, 1, &[Victim::Rank])),
+    ("replica_daemon", |runtime, seed| lose(runtime, seed, 1, &[Victim::Daemon])),
+    ("replica_rank_daemon", |runtime, seed| lose(runtime, seed, 1, &[Victim::Other, Victim::Daemon])),
+    ("replica_daemon_rank", |runtime, seed| lose(runtime, seed, 1, &[Victim::Daemon, Victim::Rank])),
+    ("replica_first_rank", |runtime, seed| lose(runtime, seed, 0, &[Victim::Rank])),
+    ("replica_first_daemon", |runtime, seed| lose(runtime, seed, 0, &[Victim::Daemon])),
+    ("replica_last", |runtime, seed| lose(runtime, seed, 2, &[Victim::Other, Victim::Daemon])),
+    ("replica_main", main_dies),
     ("replica_tasks", tasks),
     ("replica_spread", spread),
     ("replica_stopped", stopped),
@@ -41,8 +45,8 @@ pub const REPLICATED: HeapOptions = HeapOptions { replicas: 1, ..HEAP };
 const USED_AGAIN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Goal: a node that is killed, in any way and at any moment, takes nothing with it that others had seen; without replicas what is lost
-/// is named; a node that is stopped is not lost; the loss of a second one ends the job; nothing is left behind. Method: jobs whose node 1 kills
-/// itself while rank 0 lends its objects around, and then looks at all of them.
+/// is named; a node that is stopped is not lost; the loss of a second one ends the job, and so does that of who runs `main`; nothing is left behind.
+/// Method: jobs of which a node kills itself while a rank of another one lends its objects around, and then looks at all of them.
 pub fn sequence(seed: u64) -> Result<(), String> {
     type Ended = (Result<(), String>, Duration);
     let job = |name: &str, seed: u64, ranks: u32, survive: bool| -> Result<Ended, String> {
@@ -62,10 +66,16 @@ pub fn sequence(seed: u64) -> Result<(), String> {
         (Ok(()), _) => Ok(()),
         (Err(why), _) => Err(format!("{name}, {ranks} ranks, seed {seed}: {why}")),
     };
-    for (at, name) in ["replica_rank", "replica_daemon", "replica_rank_daemon", "replica_daemon_rank"]
-        .into_iter()
-        .enumerate()
-    {
+    let nodes = [
+        "replica_rank",
+        "replica_daemon",
+        "replica_rank_daemon",
+        "replica_daemon_rank",
+        "replica_first_rank",
+        "replica_first_daemon",
+        "replica_last",
+    ];
+    for (at, name) in nodes.into_iter().enumerate() {
         for (more, ranks) in [3, 6].into_iter().enumerate() {
             good(name, seed.wrapping_add((2 * at + more) as u64), ranks)?;
         }
@@ -81,6 +91,7 @@ pub fn sequence(seed: u64) -> Result<(), String> {
         (ended, took) => Err(format!("{name} ended as {ended:?} after {took:.1?}")),
     };
     bad("replica_two_nodes", true, "killed by signal 9")?;
+    bad("replica_main", true, "killed by signal 9")?;
     bad("replica_shared_pages", true, "killed by signal 9")?;
     bad("replica_none", false, "killed by signal 9")?;
     bad("replica_rank", false, "exit status 1")
@@ -226,29 +237,31 @@ fn nanoseconds() -> u128 {
 /// Those that this rank owns, and what all are known to be.
 type Things = (Vec<DBox<Thing>>, Vec<Known>);
 
-/// Things that each rank has made, and rank 0 owns.
-fn things(objects: &Objects) -> Result<Things, Box<dyn std::error::Error>> {
+/// Things that each rank has made, and one owns.
+fn things(objects: &Objects, owner: Rank) -> Result<Things, Box<dyn std::error::Error>> {
     let mut all = Vec::new();
     for at in 0..THINGS {
         let maker = Rank(at as u32 % objects.ranks());
         let make = || DBox::new(new_thing());
-        all.extend(objects.hand(maker, Rank(0), (objects.rank() == maker).then(make))?);
+        all.extend(objects.hand(maker, owner, (objects.rank() == maker).then(make))?);
     }
     Ok((all, vec![Known::default(); THINGS]))
 }
 
-/// Rank 0 lends its things around, until a node is lost; then it has them all, as they were, and goes on.
-fn lose(runtime: Runtime, seed: u64, victims: &'static [Victim]) -> Outcome {
+/// A rank lends its things around, until a node is lost; then it has them all, as they were, and goes on. That node's backup is on neither.
+fn lose(runtime: Runtime, seed: u64, lost: u32, victims: &'static [Victim]) -> Outcome {
     note_pids(&runtime)?;
     let (me, layout) = (runtime.rank(), runtime.layout().clone());
     let folder = runtime.settings().nvm.directory_path();
-    let doomed = layout.ranks_of(NodeId(1));
+    let lost = NodeId(lost);
+    let doomed = layout.ranks_of(lost);
+    let owner = Rank(layout.ranks_of(NodeId((lost.0 + 2) % layout.nodes())).start);
     if me.0 == doomed.end - 1 {
         let second = if doomed.len() > 1 { getpid().as_raw_nonzero().to_string() } else { String::new() };
         std::fs::write(folder.join("second"), second)?;
     }
     let objects = Objects::attach(runtime, &REPLICATED)?;
-    let (mut owned, mut known) = things(&objects)?;
+    let (mut owned, mut known) = things(&objects, owner)?;
     meet_before(&objects, Rank(doomed.start))?;
     if me.0 == doomed.start {
         kill_soon(crate::job(&objects), seed, victims)?;
@@ -258,7 +271,7 @@ fn lose(runtime: Runtime, seed: u64, victims: &'static [Victim]) -> Outcome {
     let error = loop {
         let version = known.iter().map(|known| known.version).max().unwrap_or(0) + 1;
         let (at, to) = (random.random_range(0..THINGS), Rank(random.random_range(0..objects.ranks())));
-        let lent = objects.lend_mut(Rank(0), to, owned.get_mut(at), |mut thing| change(&mut thing, version));
+        let lent = objects.lend_mut(owner, to, owned.get_mut(at), |mut thing| change(&mut thing, version));
         match lent {
             Ok(_) => known[at].change(version),
             Err(error) => break error,
@@ -266,14 +279,14 @@ fn lose(runtime: Runtime, seed: u64, victims: &'static [Victim]) -> Outcome {
         last_good = Instant::now();
         if version % 7 == 0 {
             let expected = &known[at];
-            match objects.lend(Rank(0), owned.get(at), |thing| Known::of(thing) == *expected) {
+            match objects.lend(owner, owned.get(at), |thing| Known::of(thing) == *expected) {
                 Ok(is_same) => ensure(is_same, || format!("thing {at} is not as it was left"))?,
                 Err(error) => break error,
             }
         }
     };
-    ensure(objects.lost_nodes() == [NodeId(1)], || format!("it ended with {error}"))?;
-    if me == Rank(0) {
+    ensure(objects.lost_nodes() == [lost], || format!("it ended with {error}"))?;
+    if me == owner {
         let at_lost =
             owned.iter().filter(|thing| doomed.contains(&DBox::rank(thing).map_or(0, |rank| rank.0)));
         let at_lost = at_lost.count();
@@ -298,7 +311,7 @@ fn lose(runtime: Runtime, seed: u64, victims: &'static [Victim]) -> Outcome {
                 change(thing, version);
                 known.change(version);
             }
-            ensure(DBox::rank(thing) == Some(Rank(0)), || "it is not here".into())?;
+            ensure(DBox::rank(thing) == Some(owner), || "it is not here".into())?;
         }
         let others = owned.split_off(THINGS / 2);
         drop(others);
@@ -454,7 +467,7 @@ fn spread(runtime: Runtime, seed: u64) -> Outcome {
 fn stopped(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
     let objects = Objects::attach(runtime, &REPLICATED)?;
-    let (mut owned, _) = things(&objects)?;
+    let (mut owned, _) = things(&objects, Rank(0))?;
     if objects.rank() == Rank(1) {
         let pid = getpid().as_raw_nonzero();
         let mut waker = std::process::Command::new("sh")
@@ -500,6 +513,22 @@ fn two_nodes(runtime: Runtime, _: u64) -> Outcome {
     }
     crate::job(&objects).wait_until(|| false)?;
     Ok(())
+}
+
+/// Goal: a job whose first rank is lost within `Objects::run` ends, for it has nobody's `main` any more, and says who was killed. Method:
+/// `main` kills its node while a task of another one waits.
+fn main_dies(runtime: Runtime, _: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let main = || -> Outcome {
+        let wait = task!(|_n: ()| -> () { std::thread::park_timeout(crate::NOTICED_WITHIN) });
+        let waits = spawn_to(Rank(1), wait, ());
+        spawn_to(Rank(1), task!(|_n: ()| -> () {}), ()).join()?;
+        kill_myself();
+        Ok(waits.join()?)
+    };
+    objects.run(&RunOptions { workers: 2, ..RunOptions::default() }, main).map(drop)?;
+    Err("the run has ended well".into())
 }
 
 /// Goal: where another node may have had the only copy of a page, a loss ends the job, and is named.
@@ -568,7 +597,7 @@ fn all_are_named(thing: &DBox<Thing>, parts: Parts) -> Outcome {
 fn none(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
     let objects = Objects::attach(runtime, &HEAP)?;
-    let (owned, _) = things(&objects)?;
+    let (owned, _) = things(&objects, Rank(0))?;
     let parts = (objects.rank() == Rank(1)).then(|| {
         let far = || -> DVec<u64> { (0..5000).collect() };
         let map = |keys: u64| -> DMap<u64, u64> { (0..keys).map(|key| (key, key)).collect() };

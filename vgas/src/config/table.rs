@@ -394,8 +394,9 @@ settings! {
     run: RunSettings {
         /// Begin every line of output with the rank that wrote it.
         label: bool = "off", Launch;
-        /// Whether the job goes on when a node is lost: its daemon, or a rank on it, is killed, or nobody can reach it. Not the first
-        /// node, and one only. Needs `conduit = tcp` and segments that are home-only, as those of owned objects are.
+        /// Whether the job goes on when a node is lost: its daemon, or a rank on it, is killed, or nobody can reach it. One only,
+        /// and not the first one in a job that `srun` or the like has started. Needs `conduit = tcp` and segments that are home-only, as
+        /// those of owned objects are.
         survive: bool = "off", Launch;
         /// Milliseconds within which every node must be ready; a job whose nodes take longer does not start.
         start_timeout_ms: u32 = "4500", Launch, 100 => 600_000;

@@ -37,9 +37,13 @@ const PARTS: &[(&str, Part)] = &[
     ("programs_survived_all", |runtime, what| {
         whole(Objects::attach(runtime, &REPLICATED)?, what, How::Replicated)
     }),
-    ("programs_killed", |runtime, what| killed(Objects::attach(runtime, &HEAP)?, what)),
-    ("programs_survived", |runtime, what| killed(Objects::attach(runtime, &REPLICATED)?, what)),
+    ("programs_killed", |runtime, what| last_killed(Objects::attach(runtime, &HEAP)?, what)),
+    ("programs_survived", |runtime, what| last_killed(Objects::attach(runtime, &REPLICATED)?, what)),
+    (FIRST_KILLED, |runtime, what| killed(Objects::attach(runtime, &REPLICATED)?, Rank(0), what)),
 ];
+
+/// Of these, the first rank is killed, and not the last one.
+const FIRST_KILLED: &str = "programs_survived_first";
 
 const FEW_COLOURS: HeapOptions = HeapOptions { last_colour: 1, copies: 2, ..HEAP };
 const REPLICATED: HeapOptions = HeapOptions { replicas: 1, ..HEAP };
@@ -70,15 +74,18 @@ const JOBS: &[(&str, u32, u32, &str)] = &[
     ("programs_few_colours", 4, 2, DRAWN),
 ];
 
-/// Jobs in which a node is killed, with hooks, and how they end: words of the error, or none where they survive.
+/// Jobs in which a node is killed, with hooks, and how they end: words of the error, or none where they survive. With the first rank, a run ends
+/// the job, and what ranks do between two runs does not.
 const KILLED: &[(&str, u32, u32, &str, Option<&str>)] = &[
     ("programs_killed", 2, 2, DRAWN, Some("killed by signal 9")),
     ("programs_survived", 3, 3, DRAWN, None),
     ("programs_killed", 4, 2, "none", Some("killed by signal 9")),
+    (FIRST_KILLED, 3, 3, "none", Some("killed by signal 9")),
     ("programs_survived", 6, 3, "none", None),
     ("programs_killed", 2, 1, "none", Some("killed by signal 9")),
     ("programs_survived", 3, 3, "none", None),
     ("programs_survived", 6, 3, DRAWN, None),
+    (FIRST_KILLED, 6, 3, DRAWN, Some("killed by signal 9")),
 ];
 
 /// How many there are.
@@ -91,7 +98,7 @@ impl Size {
     /// Few enough for every run of the tests, or as many as there are to be.
     pub fn of(is_slow: bool) -> Self {
         match is_slow {
-            false => Self { count: 90, kills: 3 },
+            false => Self { count: 90, kills: 4 },
             true => Self { count: 10_000, kills: 300 },
         }
     }
@@ -119,6 +126,7 @@ pub fn sequence(first: u64, Size { count, kills }: Size) -> Result<(), String> {
         let is_so = match (&ended, words) {
             (Err(why), Some(words)) => why.contains(words),
             (Ok(()), None) => true,
+            (Ok(()), Some(_)) => name == FIRST_KILLED,
             _ => false,
         };
         let title = format!("{name} ({ranks} ranks, {nodes} nodes, hooks {hooks}) from {seed}");
@@ -274,11 +282,16 @@ fn dropped_the_same(objects: &Objects) -> Outcome {
     })
 }
 
-/// Runs programs until a node is lost, at some moment: its last rank kills itself.
-fn killed(objects: Objects, what: u64) -> Outcome {
+/// The last rank kills itself.
+fn last_killed(objects: Objects, what: u64) -> Outcome {
+    let last = Rank(objects.ranks() - 1);
+    killed(objects, last, what)
+}
+
+/// Runs programs until a node is lost, at some moment: one of its ranks kills itself.
+fn killed(objects: Objects, victim: Rank, what: u64) -> Outcome {
     std::panic::set_hook(Box::new(|_| {}));
-    let (first, me, ranks) = (what / COUNT_MAX, objects.rank(), objects.ranks());
-    let victim = Rank(ranks - 1);
+    let (first, me) = (what / COUNT_MAX, objects.rank());
     let lost = crate::job(&objects).layout().node_of(victim);
     crate::replicas::note_pids(crate::job(&objects))?;
     // The victim may have killed itself before all others have heard that all are here.

@@ -74,7 +74,7 @@ pub struct NodeReport {
     pub from_copies: u64,
     /// Readers that were handed on in vain, and came back.
     pub came_back: u64,
-    /// Words of which it knows where copies are.
+    /// Objects of which it knows where copies are.
     pub hints: u64,
     /// Channels that are at home there.
     pub channels: u64,

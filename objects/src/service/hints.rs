@@ -6,8 +6,9 @@
 use serde::{Deserialize, Serialize};
 use vgas::NodeId;
 
-/// Words of which something is known. A word's number decides where, and the newest stays.
-const WORDS: usize = 2048;
+/// Objects of which something is known: in sets, by where they are. Of a set, those that were read last stay. In all, less than 2 MiB.
+const SETS: usize = 4096;
+const WAYS: usize = 4;
 /// Nodes that are known for each: of two, at least one is not who asks.
 const NODES: usize = 2;
 
@@ -19,35 +20,40 @@ pub(crate) struct CopyAt {
     pub offset: u64,
 }
 
-/// Of one word.
+/// Of one object.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Of which object's bytes: a reader may claim any word.
-    of: Option<(u32, u64, u32)>,
-    /// The newest first.
+    /// Of which bytes: a reader may claim any word.
+    of: Option<Of>,
+    /// The newest first, all of one word.
     copies: [Option<(NodeId, CopyAt)>; NODES],
 }
+
+/// An object's bytes: whose they are, where, and how many.
+type Of = (u32, u64, u32);
 
 /// What a home knows.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
-    /// Empty until somebody reads.
-    words: Vec<Known>,
+    /// Of each set, the newest first. Empty until somebody reads.
+    sets: Vec<[Known; WAYS]>,
 }
 
-fn place(word: u64) -> usize {
-    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize % WORDS
+fn set_of((owner, offset, _): Of) -> usize {
+    ((offset ^ u64::from(owner) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize % SETS
 }
 
 impl Hints {
     /// A node will have a copy of this object: of so many bytes at this offset of a rank.
-    pub fn note(&mut self, of: (u32, u64, u32), node: NodeId, copy: CopyAt) {
-        if self.words.is_empty() {
-            self.words = vec![Known::default(); WORDS];
+    pub fn note(&mut self, of: Of, node: NodeId, copy: CopyAt) {
+        if self.sets.is_empty() {
+            self.sets = vec![Default::default(); SETS];
         }
-        let Some(known) = self.words.get_mut(place(copy.word)) else { return };
-        let is_same =
-            known.of == Some(of) && known.copies[0].is_some_and(|(_, known)| known.word == copy.word);
+        let Some(set) = self.sets.get_mut(set_of(of)) else { return };
+        let way = set.iter().position(|known| known.of == Some(of));
+        set[..=way.unwrap_or(WAYS - 1)].rotate_right(1);
+        let [known, ..] = set;
+        let is_same = way.is_some() && known.copies[0].is_some_and(|(_, known)| known.word == copy.word);
         if !is_same {
             *known = Known { of: Some(of), ..Known::default() };
         }
@@ -58,15 +64,15 @@ impl Hints {
     }
 
     /// A node, other than who asks, that may have a copy of this object under this word.
-    pub fn find(&self, of: (u32, u64, u32), word: u64, asks: NodeId) -> Option<(NodeId, CopyAt)> {
-        let known = self.words.get(place(word)).filter(|known| known.of == Some(of))?;
+    pub fn find(&self, of: Of, word: u64, asks: NodeId) -> Option<(NodeId, CopyAt)> {
+        let known = self.sets.get(set_of(of))?.iter().find(|known| known.of == Some(of))?;
         let is_good = |found: &&(NodeId, CopyAt)| found.0 != asks && found.1.word == word;
         known.copies.iter().flatten().find(is_good).copied()
     }
 
-    /// Words of which something is known.
+    /// Objects of which something is known.
     pub fn count(&self) -> u64 {
-        self.words.iter().filter(|known| known.copies[0].is_some()).count() as u64
+        self.sets.iter().flatten().filter(|known| known.of.is_some()).count() as u64
     }
 }
 
@@ -90,13 +96,19 @@ mod tests {
         }
         assert_eq!(hints.find(of, 8, NodeId(0)), None);
         // Written, and read again: copies of what it was are of no use.
-        let same_place = (8..).find(|word| place(*word) == place(7)).unwrap();
-        hints.note(of, NodeId(1), copy(same_place, 1));
+        hints.note(of, NodeId(1), copy(8, 1));
         assert_eq!(hints.find(of, 7, NodeId(0)), None);
-        assert_eq!(hints.find(of, same_place, NodeId(1)), None);
-        for word in 0..100_000 {
-            hints.note(of, NodeId(1), copy(word, 1));
+        assert_eq!(hints.find(of, 8, NodeId(1)), None);
+        // Others of its set, until it is the oldest of too many.
+        let mut others = (2..).map(|at| (1, 64 * at, 8)).filter(|other| set_of(*other) == set_of(of));
+        for is_found in [true, true, true, false] {
+            hints.note(others.next().unwrap(), NodeId(1), copy(9, 1));
+            assert_eq!(hints.find(of, 8, NodeId(0)).is_some(), is_found);
         }
-        assert_eq!((hints.words.len(), hints.count()), (WORDS, WORDS as u64));
+        for at in 0..100_000 {
+            hints.note((1, 64 * at, 8), NodeId(1), copy(at, 1));
+        }
+        assert_eq!((hints.sets.len(), hints.count()), (SETS, (SETS * WAYS) as u64));
+        assert!(size_of_val(&hints.sets[..]) < 2 << 20);
     }
 }

@@ -19,21 +19,31 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     run,
 };
 
-/// Objects of a sample. What is larger than 32 KiB has a slab of its own, and by that a page, which is read from NVMe for it alone; and a message
-/// has room for it, without which nobody is handed on.
+/// Objects that are read in a sample. A message has room for each, without which nobody is handed on.
 const COUNT: usize = 400;
-const WORDS: usize = 5000;
 /// What the home uses in between: twice its cache.
 const OTHER_WORDS: usize = 16 << 20;
 
-type Boxes = DVec<DBox<[u64; WORDS]>>;
+/// Those of one size.
+type Boxes<const WORDS: usize> = DVec<DBox<[u64; WORDS]>>;
+
+/// How many objects of so many words lie in two pages, one of which is of another's page, too. Only one of so many is read: none is in
+/// memory since another one was read.
+const fn of_two_pages(words: usize) -> usize {
+    2 * (64 << 10) / (8 * words) + 1
+}
 
 fn run(options: &Options) -> Result<Vec<Row>> {
     let heap = HeapOptions { bytes: 1 << 29, copies: 1 << 16, copy_bytes: 1 << 28, ..HeapOptions::default() };
-    job::with_objects(Runtime::init()?, &heap, |objects| measure(options, objects))
+    job::with_objects(Runtime::init()?, &heap, |objects| {
+        let mut report = Report::new("handon");
+        measure::<1200>(options, objects, &mut report)?;
+        measure::<5000>(options, objects, &mut report)?;
+        Ok(report.into_rows())
+    })
 }
 
-fn measure(options: &Options, objects: &Objects) -> Result<Vec<Row>> {
+fn measure<const WORDS: usize>(options: &Options, objects: &Objects, report: &mut Report) -> Result<()> {
     let samples: usize = options.get("samples")?;
     // SAFETY: no memory of objects is touched by it, and what is collective comes outside of what is lent.
     let runtime = unsafe { objects.runtime() };
@@ -46,13 +56,16 @@ fn measure(options: &Options, objects: &Objects) -> Result<Vec<Row>> {
     }
     // Median and 99th percentile, with and without copies elsewhere.
     let mut times = [const { Vec::new() }; 4];
+    let step = of_two_pages(WORDS);
+    let before = handed_on(objects)?;
     for sample in 0..=samples {
         for (at, has_copies) in [true, false].into_iter().enumerate() {
+            let all = 0..COUNT * step;
             let boxes = (me == home)
-                .then(|| DBox::new((0..COUNT).map(|at| DBox::new([at as u64; WORDS])).collect::<Boxes>()));
+                .then(|| DBox::new(all.map(|at| DBox::new([at as u64; WORDS])).collect::<Boxes<WORDS>>()));
             objects.lend(home, boxes.as_ref(), |boxes| {
                 if me == holder && has_copies {
-                    boxes.iter().for_each(|one| assert_eq!(one[1], one[WORDS - 1]));
+                    boxes.iter().step_by(step).for_each(|one| assert_eq!(one[1], one[WORDS - 1]));
                 }
                 boxes.len()
             })?;
@@ -62,7 +75,7 @@ fn measure(options: &Options, objects: &Objects) -> Result<Vec<Row>> {
             let found = objects.lend(home, boxes.as_ref(), |boxes| {
                 let mut each: Vec<f64> = Vec::new();
                 if me == reader {
-                    for (number, one) in boxes.iter().enumerate() {
+                    for (number, one) in boxes.iter().enumerate().step_by(step) {
                         let began = Instant::now();
                         let read = one.read();
                         each.push(began.elapsed().as_nanos() as f64);
@@ -84,30 +97,35 @@ fn measure(options: &Options, objects: &Objects) -> Result<Vec<Row>> {
         }
     }
     drop(other);
-    let handed_on: u64 = objects.report()?.nodes.iter().map(|of| of.handed_on).sum();
+    let handed_on = handed_on(objects)? - before;
     // The first rank tells.
     let bytes: Vec<u8> = times.iter().flatten().flat_map(|time| time.to_le_bytes()).collect();
     let told = runtime.all_gather(&bytes)?;
     if me != home {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let all = told.get(reader.0 as usize).map_or(&[][..], |bytes| bytes.as_chunks::<8>().0);
     let all: Vec<f64> = all.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
     let [with, with_p99, without, without_p99] =
         std::array::from_fn(|at| all[at * samples..(at + 1) * samples].to_vec());
-    let mut report = Report::new("handon");
-    let latency = ["latency", "ns"];
-    report.compare(latency, ("median, from NVMe", &without), ("median, handed on", &with));
-    report.compare(
-        latency,
-        ("99th percentile, from NVMe", &without_p99),
-        ("99th percentile, handed on", &with_p99),
-    );
+    let bytes = 8 * WORDS;
+    for (what, with, without) in [("median", with, without), ("99th percentile", with_p99, without_p99)] {
+        report.compare(
+            ["latency", "ns"],
+            (&format!("{bytes} B, {what}, from NVMe"), &without),
+            (&format!("{bytes} B, {what}, handed on"), &with),
+        );
+    }
     report.add(
-        "readers that were handed on, of all",
+        &format!("{bytes} B, readers that were handed on, of all"),
         "part",
         "1",
         vec![handed_on as f64 / (COUNT * (samples + 1)) as f64],
     );
-    Ok(report.into_rows())
+    Ok(())
+}
+
+/// Readers that were handed on by now. Collective.
+fn handed_on(objects: &Objects) -> Result<u64> {
+    Ok(objects.report()?.nodes.iter().map(|of| of.handed_on).sum())
 }

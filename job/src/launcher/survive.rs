@@ -5,23 +5,28 @@
 //!
 //! * the node's daemon is gone, or was silent for too long;
 //! * a rank of the node was ended by a signal that nobody of the job has sent;
-//! * a process of another node has lost its connection to one of the node, and nothing better is known [`SUSPICION`] later.
+//! * a process of another node has lost its connection to one of the node, and nothing better is known a little later.
 //!
 //! Whatever of the node still runs is killed, and what it says from then on is not listened to. A process that is stopped is not
 //! lost. When a second node is lost, the job ends; and so it does with the first one where others have started the ranks, for who
-//! leads such a job is there. A rank that ends with a status of its own says that the program has failed, not the node.
+//! leads such a job is there. A node without which nobody would go on is not lost, but has failed: one whose ranks are the last that
+//! run, and any once all ranks have left the job. A rank that ends with a status of its own says that the program has failed, not the
+//! node.
 
 use super::{Launcher, OneLine, ToNode};
 use crate::message::{Exit, RankExit};
 use crate::node_link::Phase;
 use crate::verdict::Cause;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use vgas_rma::address::Peer;
 
 /// How long who has lost a connection waits for a report that says why: that of the daemon, or its end.
 const SUSPICION: Duration = Duration::from_millis(50);
 
-/// The same where the job ends for it: what it ends with is to be the reason.
+/// The same of a node that is not given up lightly: the first one, on which programs begin; and where the job ends with it: what it ends
+/// with is to be the reason.
 const CERTAINTY: Duration = Duration::from_secs(1);
 
 /// What the launcher knows of lost nodes.
@@ -31,8 +36,23 @@ pub(super) struct Losses {
     lost: Option<usize>,
     /// Why, until the job ends for it after all.
     cause: Option<Cause>,
-    /// A node that others cannot reach, and when it counts as lost for that.
-    suspected: Option<(usize, Instant)>,
+    /// Who cannot reach whom.
+    accusations: Vec<Accusation>,
+}
+
+/// A process of one node has lost its connection to one of another.
+#[derive(Clone, Copy, Debug)]
+struct Accusation {
+    by: usize,
+    of: usize,
+    /// When one of them counts as lost for that.
+    due: Instant,
+}
+
+impl Accusation {
+    fn names(&self, node: usize) -> bool {
+        self.by == node || self.of == node
+    }
 }
 
 impl Losses {
@@ -41,9 +61,24 @@ impl Losses {
         self.lost == Some(index)
     }
 
-    /// When a suspicion becomes a loss.
+    /// When an accusation becomes a loss.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.suspected.map(|(_, due)| due)
+        self.accusations.iter().map(|accusation| accusation.due).min()
+    }
+
+    /// Which of two nodes is to blame that cannot reach each other: the one that cannot be reached by more; else not the first one; else
+    /// the one that was accused, for whoever is gone says nothing.
+    fn blamed(&self, accusation: Accusation) -> usize {
+        let others = |node: usize| {
+            let named = self.accusations.iter().filter(|one| one.names(node));
+            named.map(|one| one.by + one.of - node).collect::<BTreeSet<_>>().len()
+        };
+        let Accusation { by, of, .. } = accusation;
+        match others(by).cmp(&others(of)) {
+            Ordering::Greater => by,
+            Ordering::Equal if of == 0 => by,
+            _ => of,
+        }
     }
 }
 
@@ -53,11 +88,23 @@ impl Launcher<'_> {
         self.spec.survive
             && (index > 0 || !self.is_joined)
             && self.started
+            && self.others_go_on(index)
             && self.losses.lost.is_none()
             && self.ended.is_none()
             && self.exiting.is_none()
             && !self.stopping
             && !self.verdict.failed()
+    }
+
+    /// Whether a rank of another node still runs, and not all have left the job.
+    fn others_go_on(&self, index: usize) -> bool {
+        let ranks = |other: usize| self.layout.ranks_of(self.nodes[other].node).len() as u32;
+        let runs = |other: usize| other != index && self.ranks_ended[other] < ranks(other);
+        (0..self.nodes.len()).any(runs) && !self.all_have_left()
+    }
+
+    fn all_have_left(&self) -> bool {
+        (0..self.nodes.len()).all(|node| self.losses.is_lost(node) || self.nodes[node].finalised)
     }
 
     /// A node is gone, or is to be, for the end of one of its ranks, or of its daemon: true if the job goes on without it.
@@ -86,7 +133,10 @@ impl Launcher<'_> {
         let line = OneLine(format!("warning: {node} is lost: {how}; the job goes on without it"));
         self.outputs.end_line();
         self.outputs.push_plain(format!("{line}\n").as_bytes());
-        self.losses = Losses { lost: Some(index), cause: Some(cause), suspected: None };
+        self.losses.accusations.retain(|accusation| !accusation.names(index));
+        (self.losses.lost, self.losses.cause) = (Some(index), Some(cause));
+        // It read what is typed, or comes in.
+        self.input.open &= index > 0;
         let ranks = self.layout.ranks_of(node).len() as u32;
         self.ranks_running = self.ranks_running.saturating_sub(ranks - self.ranks_ended[index].min(ranks));
         self.tell_all(&ToNode::Lost(node));
@@ -124,38 +174,74 @@ impl Launcher<'_> {
         }
     }
 
+    /// Whether it matters who cannot reach whom.
+    fn hears_accusations(&self) -> bool {
+        self.spec.survive
+            && !self.all_have_left()
+            && self.ended.is_none()
+            && self.exiting.is_none()
+            && !self.stopping
+    }
+
     /// A process of a node has lost its connection to a peer.
-    pub(super) fn on_broken(&mut self, index: usize, peer: Peer) {
-        if !self.layout.contains(peer) {
+    pub(super) fn on_broken(&mut self, by: usize, peer: Peer) {
+        if !self.layout.contains(peer) || !self.hears_accusations() {
             return;
         }
-        // Whoever is gone says nothing: it is the other one that cannot be reached.
-        let suspected = self.layout.node_of_peer(peer).0 as usize;
-        let is_over =
-            (0..self.nodes.len()).all(|node| self.losses.is_lost(node) || self.nodes[node].finalised);
-        let is_known = self.losses.is_lost(suspected) || self.nodes[suspected].phase != Phase::Ready;
-        if self.spec.survive && !is_known && !is_over && self.exiting.is_none() && !self.stopping {
-            // Nobody begins a program but rank 0, whose node is to be given up last.
-            let is_dear = suspected == 0 || !self.can_lose(suspected);
-            let due = Instant::now() + if is_dear { CERTAINTY } else { SUSPICION };
-            // Where the first node says that of who says it of that, both live, and cannot reach each other.
-            let is_blamed = index == 0 && matches!(self.losses.suspected, Some((0, _)));
-            if self.losses.suspected.is_none() || is_blamed {
-                self.losses.suspected = Some((suspected, due));
-            }
+        let of = self.layout.node_of_peer(peer).0 as usize;
+        let is_known = self.losses.is_lost(of) || self.nodes[of].phase != Phase::Ready;
+        let is_said = self.losses.accusations.iter().any(|said| (said.by, said.of) == (by, of));
+        if of != by && !is_known && !is_said {
+            let patience = if of > 0 && self.can_lose(of) { SUSPICION } else { CERTAINTY };
+            self.losses.accusations.push(Accusation { by, of, due: Instant::now() + patience });
         }
     }
 
-    /// A suspicion that nothing has cleared up is a loss.
+    /// An accusation that nothing has cleared up is a loss.
     pub(super) fn lose_suspected(&mut self) {
-        if let Some((index, due)) = self.losses.suspected
-            && Instant::now() >= due
-        {
-            self.losses.suspected = None;
+        let now = Instant::now();
+        while let Some(at) = self.losses.accusations.iter().position(|one| one.due <= now) {
+            let accusation = self.losses.accusations[at];
+            let blamed = self.losses.blamed(accusation);
+            self.losses.accusations.remove(at);
             // Those who cannot reach it wait for an answer: without it, or for the end.
-            if self.nodes[index].phase == Phase::Ready {
-                self.lose(index, Some("cannot be reached by others".into()));
+            if self.hears_accusations() && self.nodes[blamed].phase == Phase::Ready {
+                self.lose(blamed, Some("cannot be reached by others".into()));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: of nodes that cannot reach each other, the one is lost that others cannot reach either, then not the first one, then who says
+    /// nothing. Method: accusations, and who is to blame for the first of them.
+    #[test]
+    fn who_cannot_be_reached_by_most_is_to_blame() {
+        let blamed = |said: &[(usize, usize)]| {
+            let due = Instant::now();
+            let accusations: Vec<_> = said.iter().map(|&(by, of)| Accusation { by, of, due }).collect();
+            let first = accusations[0];
+            Losses { accusations, ..Losses::default() }.blamed(first)
+        };
+        for (said, expected) in [
+            (&[(0, 1)][..], 1),
+            (&[(1, 0)], 1),
+            (&[(1, 2)], 2),
+            (&[(2, 1)], 1),
+            (&[(1, 2), (2, 1)], 2),
+            (&[(0, 1), (1, 0)], 1),
+            // The first one is gone, or its network.
+            (&[(1, 0), (2, 0)], 0),
+            (&[(0, 1), (2, 0)], 0),
+            (&[(0, 1), (0, 2), (1, 0)], 0),
+            // The third.
+            (&[(0, 2), (1, 2)], 2),
+            (&[(2, 1), (0, 2)], 2),
+        ] {
+            assert_eq!(blamed(said), expected, "{said:?}");
         }
     }
 }

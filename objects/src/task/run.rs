@@ -137,7 +137,7 @@ impl Objects {
             let all_are_here = match runtime.barrier() {
                 // They do not meet any more: a rank that is asked for something after this says so (`travel.rs`).
                 Err(_) if goes_on() && !runtime.is_lost(travel::FIRST) => Ok(()),
-                met => met,
+                met => met.map_err(heard),
             };
             drop(close);
             // What has come since the watch looked last.

@@ -1,6 +1,6 @@
 //! Heaps with a name and replicas: what one job has lost nothing of, later jobs find as the last checkpoint has left it.
 
-use crate::replicas::{Known, REPLICATED, Thing, change, left_behind, new_thing, note_pids};
+use crate::replicas::{Known, REPLICATED, Thing, change, left_behind, meet_before, new_thing, note_pids};
 use crate::scenarios::{ensure, nothing_is_left};
 use crate::{HEAP, Outcome, run_job};
 use rustix::process::{Signal, getpid, kill_process};
@@ -108,7 +108,7 @@ fn lose(runtime: Runtime, victim: Rank, keeper: Rank) -> Outcome {
     for version in 31..=33 {
         objects.lend_mut(keeper, victim, given.as_mut(), |mut thing| change(&mut thing, version))?;
     }
-    objects.barrier()?;
+    meet_before(&objects, victim)?;
     if me == victim {
         kill_process(getpid(), Signal::KILL)?;
     }

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 use vgas::{NodeId, Rank, Runtime};
-use vgas_objects::sync::{DMutex, LockError};
+use vgas_objects::sync::{DMutex, LockError, Sender, channel};
 use vgas_objects::{
     DBox, DMap, DString, DVec, HeapOptions, ObjectError, Objects, Portable, RunOptions, Shareable, TaskError,
     scope, spawn, spawn_to, task,
@@ -25,6 +25,10 @@ const PARTS: &[(&str, Part)] = &[
     ("replica_first_daemon", |runtime, seed| lose(runtime, seed, 0, &[Victim::Daemon])),
     ("replica_last", |runtime, seed| lose(runtime, seed, 2, &[Victim::Other, Victim::Daemon])),
     ("replica_main", main_dies),
+    ("replica_main_ends", main_dies_at_the_end),
+    ("replica_unhinted", unhinted),
+    ("replica_one_node", one_node),
+    ("replica_late", late),
     ("replica_tasks", tasks),
     ("replica_spread", spread),
     ("replica_stopped", stopped),
@@ -85,6 +89,7 @@ pub fn sequence(seed: u64) -> Result<(), String> {
     good("replica_spread", seed, 3)?;
     good("replica_spread", seed.wrapping_add(1), 6)?;
     good("replica_stopped", seed, 3)?;
+    good("replica_unhinted", seed, 3)?;
     good("replica_none", seed, 3)?;
     let bad = |name: &str, survive, words: &str| match job(name, seed, 3, survive)? {
         (Err(why), took) if why.contains(words) && took < crate::NOTICED_WITHIN => Ok(()),
@@ -92,6 +97,12 @@ pub fn sequence(seed: u64) -> Result<(), String> {
     };
     bad("replica_two_nodes", true, "killed by signal 9")?;
     bad("replica_main", true, "killed by signal 9")?;
+    bad("replica_main_ends", true, "killed by signal 9")?;
+    bad("replica_late", true, "killed by signal 9")?;
+    match run_job("replica_one_node", seed, 3, 1, &[("run.survive", "on".to_owned())]) {
+        Err(why) if why.contains("killed by signal 9") => {}
+        ended => return Err(format!("replica_one_node ended as {ended:?}")),
+    }
     bad("replica_shared_pages", true, "killed by signal 9")?;
     bad("replica_none", false, "killed by signal 9")?;
     bad("replica_rank", false, "exit status 1")
@@ -486,7 +497,7 @@ fn stopped(runtime: Runtime, _: u64) -> Outcome {
 }
 
 /// A barrier out of which all have come when `last` has come out of this.
-fn meet_before(objects: &Objects, last: Rank) -> Outcome {
+pub fn meet_before(objects: &Objects, last: Rank) -> Outcome {
     objects.barrier()?;
     match objects.barrier() {
         // It may be gone before others have come out of the second.
@@ -529,6 +540,68 @@ fn main_dies(runtime: Runtime, _: u64) -> Outcome {
     };
     objects.run(&RunOptions { workers: 2, ..RunOptions::default() }, main).map(drop)?;
     Err("the run has ended well".into())
+}
+
+/// Goal: the same where `main` has returned, and others have not come to the end of the run yet.
+fn main_dies_at_the_end(runtime: Runtime, seed: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let main = || -> Outcome {
+        // Nobody receives more than the first, so that the last rank is not done until the first one is lost.
+        let (sender, receiver) = channel(1);
+        let waits =
+            task!(|sender: Sender<u64>| -> () { while matches!(sender.send_checked(1), Ok(true)) {} });
+        std::mem::forget(spawn_to(Rank(2), waits, sender));
+        receiver.recv()?;
+        std::mem::forget(receiver);
+        std::thread::spawn(move || {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            std::thread::sleep(Duration::from_micros(random.random_range(500..60_000)));
+            kill_myself();
+        });
+        Ok(())
+    };
+    objects.run(&RunOptions::default(), main).map(drop)?;
+    Err("the run has ended well".into())
+}
+
+/// Goal: in a job that may lose nodes, no home hands a reader on to one that may be lost. Method: readers do not say where their copies are.
+fn unhinted(runtime: Runtime, _: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &HEAP)?;
+    let made = (objects.rank() == Rank(0)).then(|| DBox::new([DBox::new(1u64), DBox::new(2)]));
+    let read = objects.lend(Rank(0), made.as_ref(), |made| {
+        made.iter().map(|one| **one).sum::<u64>()
+            + DBox::read_all(made.iter()).iter().map(|one| **one).sum::<u64>()
+    })?;
+    ensure(read == 6, || format!("{read}"))?;
+    let hints: u64 = objects.report()?.nodes.iter().map(|of| of.hints).sum();
+    ensure(hints == 0, || format!("{hints} copies are known"))?;
+    drop(made);
+    Ok(objects.finalize()?)
+}
+
+/// Goal: a job of one node goes on without nobody: it ends, and says who was killed.
+fn one_node(runtime: Runtime, _: u64) -> Outcome {
+    let objects = Objects::attach(runtime, &HEAP)?;
+    meet_before(&objects, Rank(1))?;
+    if objects.rank() == Rank(1) {
+        kill_myself();
+    }
+    crate::job(&objects).wait_until(|| false)?;
+    Ok(())
+}
+
+/// Goal: a rank that is killed when all have left the job has failed, and nobody goes on without it.
+fn late(runtime: Runtime, _: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let me = objects.rank();
+    objects.finalize()?;
+    if me == Rank(0) {
+        kill_myself();
+    }
+    Ok(())
 }
 
 /// Goal: where another node may have had the only copy of a page, a loss ends the job, and is named.

@@ -395,8 +395,8 @@ settings! {
         /// Begin every line of output with the rank that wrote it.
         label: bool = "off", Launch;
         /// Whether the job goes on when a node is lost: its daemon, or a rank on it, is killed, or nobody can reach it. One only,
-        /// and not the first one in a job that `srun` or the like has started. Needs `conduit = tcp` and segments that are home-only, as
-        /// those of owned objects are.
+        /// and not the first one where the ranks were started by another starter than `vgas run`. A program that `Objects::run` begins on
+        /// the first rank ends with it. Needs `conduit = tcp` and segments that are home-only, as those of owned objects are.
         survive: bool = "off", Launch;
         /// Milliseconds within which every node must be ready; a job whose nodes take longer does not start.
         start_timeout_ms: u32 = "4500", Launch, 100 => 600_000;

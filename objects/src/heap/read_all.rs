@@ -265,7 +265,7 @@ impl Heap {
             Begun::Fetch(unshown, room) => (unshown, room),
         };
         // As of a single read: others may be handed on to it; not where its node may be lost.
-        let offset = OWN.offset_of(room.address()).filter(|_| !self.has_replicas());
+        let offset = OWN.offset_of(room.address()).filter(|_| self.may_hand_on());
         let copy = offset.map(|offset| CopyAt { word: word.bits(), rank: self.runtime.rank().0, offset });
         let (owner, offset, bytes) = (place.rank.0, place.offset, shape.bytes as u32);
         let served = Some(self.served_word(word, shape)?).filter(|_| !is_planted(Fault::UnmarkedList));

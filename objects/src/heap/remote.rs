@@ -44,7 +44,7 @@ impl Heap {
             return self.read_backup(word, shape, bytes);
         }
         // What stays here as a copy, others may be handed on to; not where the node that they are handed on to may be lost.
-        let to = OWN.offset_of(to as u64).filter(|_| served.is_some() && !self.has_replicas());
+        let to = OWN.offset_of(to as u64).filter(|_| served.is_some() && self.may_hand_on());
         let copy = to.map(|offset| CopyAt { word: word.bits(), rank: self.runtime.rank().0, offset });
         match self.read_bytes(at, bytes, served, copy) {
             // It was lost meanwhile.

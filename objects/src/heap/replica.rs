@@ -166,6 +166,11 @@ impl Heap {
         self.replicas.is_some()
     }
 
+    /// Whether a home may hand readers on to who has a copy: whoever waits for a node that was not asked does not hear of its loss.
+    pub(super) fn may_hand_on(&self) -> bool {
+        !self.runtime.settings().run.survive
+    }
+
     /// Whether a loss ends what the ranks do together, but not the job.
     pub(super) fn goes_on(&self) -> bool {
         self.has_replicas() && !self.runtime.lost_nodes().is_empty()

@@ -72,7 +72,8 @@ pub struct RunSpec {
     /// Within what time every node must be ready to start its ranks.
     pub connect_timeout: Duration,
     /// Whether the job goes on when a node is lost: every process is told of it, and what wants something of that node gets an
-    /// error. Needs the `tcp` conduit. A second node that is lost ends the job, and so does the first one where others have started the ranks ([`join_started`](crate::join_started)).
+    /// error. Needs the `tcp` conduit. A second node that is lost ends the job, and so does the first one where others have started
+    /// the ranks ([`join_started`](crate::join_started)).
     pub survive: bool,
 }
 

@@ -120,7 +120,10 @@
 //!
 //! [`Objects::run`] runs a program on the first rank, and its tasks on all: [`spawn`] and [`spawn_to`] begin one, [`JoinHandle::join`] waits for
 //! its result, and [`scope`] lends. A [`task!`] is a closure that captures nothing: it gets its arguments, and what it is lent, from where
-//! they are. One that stays on its rank costs as much as a task of threads; one on another rank a message and its answer.
+//! they are. One that stays on its rank costs as much as a task of threads; one on another rank a message and its answer. A task is given and lent 2 KiB
+//! at most, and returns as much: what is larger is in a box.
+//!
+//! `main` is on one rank: what is of all ranks ([`Objects::barrier`], [`Objects::lend`], [`Objects::report`]) is called before a run or after it.
 //!
 //! A task that has begun stays where it is. The paper moves the stacks of threads between servers (drust-osdi24.txt §4.2.1); in Rust
 //! that is not sound. The compiler may keep the address of a thread-local variable across a call, so that a stack which goes on in another

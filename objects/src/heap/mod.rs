@@ -212,6 +212,11 @@ impl Freed {
         let holds = self.holds.iter().map(|word| word.bits());
         [next].into_iter().chain(holds).chain([0]).take(self.bytes / 8).collect()
     }
+
+    /// How many words that are.
+    fn note_words(&self) -> usize {
+        (self.holds.len() + 2).min(self.bytes / 8)
+    }
 }
 
 #[derive(Debug)]

@@ -251,8 +251,9 @@ impl Objects {
     /// if no rank uses copies from there. Collective.
     ///
     /// # Errors
-    /// When a peer is lost, or has freed what is no object.
+    /// When a peer is lost, or has freed what is no object; and within [`Objects::run`], which has one `main`, where all ranks cannot meet.
     pub fn barrier(&self) -> Result<(), ObjectError> {
+        self.can_meet("barrier")?;
         let (heap, runtime) = (self.heap, &self.heap.runtime);
         crate::sync::flush()?;
         crate::sync::settle()?;
@@ -281,6 +282,16 @@ impl Objects {
         });
         heap.questions.refuse(used.into_iter());
         heap.revive(&free)
+    }
+
+    /// What is of all ranks cannot be within a run, where others would be waited for that do not call it.
+    pub(super) fn can_meet(&self, call: &str) -> Result<(), ObjectError> {
+        match self.ranks() > 1 && crate::task::is_within_run() {
+            false => Ok(()),
+            true => Err(ObjectError::Usage(format!(
+                "`Objects::{call}` is of all ranks, which do not meet within `Objects::run`: call it before that, or afterwards"
+            ))),
+        }
     }
 
     /// Meets all ranks until nothing is left to be dropped of what they have let go of, which is mostly once. What this rank asks about then, and all

@@ -6,7 +6,7 @@
 use super::error::{Lost, ObjectError};
 use super::shape::Shape;
 use super::{Freed, Heap, OWN};
-use crate::service::{self, Answer, CopyAt, HeapService, Read, Request};
+use crate::service::{self, Answer, CopyAt, HeapService, NOTE_WORDS_MAX, Read, Request};
 use crate::slab::SERVED;
 use crate::word::Word;
 use std::ptr::with_exposed_provenance_mut;
@@ -99,7 +99,9 @@ impl Heap {
     fn send_frees_to(&self, rank: Rank, freed: &[Freed], all: bool) -> Result<(), ObjectError> {
         // A number takes at most ten bytes.
         let bytes: usize = freed.iter().map(|freed| 20 + 10 * (2 + freed.holds.len())).sum();
-        let far = self.far(rank).filter(|_| bytes + REST_BYTES <= self.runtime.endpoint().medium_bytes_max());
+        let is_short = bytes + REST_BYTES <= self.runtime.endpoint().medium_bytes_max();
+        let notes_are_short = freed.iter().all(|freed| freed.note_words() <= NOTE_WORDS_MAX);
+        let far = self.far(rank).filter(|_| is_short && notes_are_short);
         let Some(node) = far else { return self.hang(freed) };
         let next = freed.iter().skip(1).map(|next| next.word.bits()).chain([0]);
         let noted = freed.iter().zip(next).map(|(freed, next)| service::Freed {

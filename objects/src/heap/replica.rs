@@ -348,8 +348,11 @@ impl Objects {
         self.heap.replicate()
     }
 
-    /// The nodes that are lost, and without which the job goes on ([`vgas::Runtime::lost_nodes`]).
+    /// The nodes that are lost, and without which the job goes on ([`vgas::Runtime::lost_nodes`]), as far as this rank has heard by now, of messages that
+    /// have come, which this takes in.
     pub fn lost_nodes(&self) -> Vec<NodeId> {
+        // An error is found by who waits.
+        let _ = self.job().poll();
         self.job().lost_nodes()
     }
 }

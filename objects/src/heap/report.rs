@@ -228,8 +228,9 @@ impl Objects {
     /// Where all objects are. Collective; costs three messages to each node beside what a collective does, and looks at no object.
     ///
     /// # Errors
-    /// When a peer is lost, or has freed what is no object.
+    /// As [`Objects::barrier`].
     pub fn report(&self) -> Result<Report, ObjectError> {
+        self.can_meet("report")?;
         let runtime = self.job();
         let ranks = runtime.all_gather(&self.own_report()?.encode())?;
         let nodes = (0..runtime.nodes()).map(|node| node_report(runtime, NodeId(node)));

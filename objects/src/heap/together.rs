@@ -32,6 +32,18 @@ fn number_of<T: 'static>() -> u64 {
 }
 
 impl Objects {
+    /// Whether there are such ranks, and all can meet now.
+    fn can_do(&self, call: &str, ranks: [Rank; 2]) -> Result<(), ObjectError> {
+        self.can_meet(call)?;
+        match ranks.into_iter().find(|rank| rank.0 >= self.ranks()) {
+            None => Ok(()),
+            Some(rank) => {
+                let why = format!("`Objects::{call}`: there is no {rank} in a job of {}", self.ranks());
+                Err(ObjectError::Usage(why))
+            }
+        }
+    }
+
     /// All ranks say what they do, and who gives which object; yields the object's word.
     fn agree<T: 'static>(
         &self,
@@ -84,13 +96,15 @@ impl Objects {
     /// One rank gives an object to another: only the box moves. `from` brings it, the others bring none; `to` gets it. Collective.
     ///
     /// # Errors
-    /// The same on all ranks, when they do not call the same; the object stays where it is then, and is nobody's. When a peer is lost.
+    /// The same on all ranks, when they do not call the same; the object stays where it is then, and is nobody's. When a peer is lost. With the
+    /// object dropped, where there is no such rank, and within [`Objects::run`], where ranks do not meet.
     pub fn hand<T: Portable>(
         &self,
         from: Rank,
         to: Rank,
         given: Option<DBox<T>>,
     ) -> Result<Option<DBox<T>>, ObjectError> {
+        self.can_do("hand", [from, to])?;
         let word = self.agree::<T>(Deed::Hand, [from, to], given.map(DBox::into_word))?;
         Ok((to == self.rank()).then(|| DBox::of(word)))
     }
@@ -105,6 +119,7 @@ impl Objects {
         given: Option<&DBox<T>>,
         read: impl FnOnce(&Ref<'_, T>) -> R,
     ) -> Result<R, ObjectError> {
+        self.can_do("lend", [from, from])?;
         let word = self.agree::<T>(Deed::Lend, [from, from], given.map(DBox::word))?;
         let end = End::<T> { objects: self, word, from, lent: None, owner: None };
         let result = Ref::of(word).map(|value| read(&value));
@@ -124,6 +139,7 @@ impl Objects {
         given: Option<&mut DBox<T>>,
         write: impl FnOnce(MutRef<'_, T>) -> R,
     ) -> Result<Option<R>, ObjectError> {
+        self.can_do("lend_mut", [from, to])?;
         if let Some(owner) = &given {
             // The copy that it may have is of what is written now.
             self.heap.release(&owner.link);

@@ -37,6 +37,8 @@ use vgas::Rank;
 /// # Ok(()) }
 /// ```
 ///
+/// Values without bytes, as `()` is, it does not hold: to ask for their room panics.
+///
 /// What others cannot have, it cannot hold; and it is borrowed as a `Vec` is:
 ///
 /// ```compile_fail,E0277
@@ -108,7 +110,10 @@ impl<T: Portable> Default for DVec<T> {
 
 /// Values are never less than this, so that rows of nothing need no case of their own.
 const fn size<T>() -> u64 {
-    assert!(size_of::<T>() > 0, "a row of values without bytes is a number");
+    assert!(
+        size_of::<T>() > 0,
+        "a `DVec` was asked for room for values without bytes, as `()` is: keep their number instead"
+    );
     size_of::<T>() as u64
 }
 

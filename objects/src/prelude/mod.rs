@@ -58,6 +58,9 @@
 //! | `Mutex::lock` and the like | have the error [`LockError`](crate::sync::LockError): poison does not give the guard; `clear_poison` does |
 //! | `RwLock<T>` | needs `T: Shareable`, as readers have copies |
 //! | `mpsc::channel` | has room for 65,536 values; who sends more waits |
+//! | `{:?}` of a `Box` or a `HashMap` | says where it is, or how many it has: to print what is in it would bring it. `{:?}` of `&*boxed`, or of the entries, prints them |
+//! | methods of what is in a `Box` | are hidden by those of the box that have its name, as `get` of a map, or `read` of a lock: `(*boxed).get(&key)` |
+//! | `vec![…]` for rows of values without bytes | as `Vec<()>`, does not exist |
 //! | a panic of a thread | is [`TaskError::Panicked`](crate::TaskError) of `join`, with what it has said, in place of `Box<dyn Any>` |
 //! | a `JoinHandle` that is dropped | waits: what a program has begun is over with it. So a loop keeps its handles |
 //! | who has no room, or misses a lost node | panics, as std ends where there is no memory; methods that begin with `try_` say so instead |

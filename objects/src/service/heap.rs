@@ -27,7 +27,7 @@ use vgas::service::{Call, Failure, Home, Service};
 use vgas::{Change, NodeId, Peer, Rank};
 
 /// Most words that are noted in one freed slot, and most slots that are freed by one message.
-const NOTE_WORDS_MAX: usize = 4096;
+pub(crate) const NOTE_WORDS_MAX: usize = 4096;
 
 /// Messages of readers that a home has not answered, from which on it hands on what it can.
 const BUSY_READS: usize = 64;

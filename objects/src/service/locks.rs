@@ -98,7 +98,12 @@ struct Held {
 
 impl Held {
     fn is_free_for(&self, shared: bool) -> bool {
-        !self.is_written && self.writer.is_none() && (shared || self.readers.is_empty())
+        !self.is_written && self.is_given_back_for(shared)
+    }
+
+    /// Whether nobody has it, or only what the last one has left is not written yet: who tries is given it then.
+    fn is_given_back_for(&self, shared: bool) -> bool {
+        self.writer.is_none() && (shared || self.readers.is_empty())
     }
 
     fn is_idle(&self) -> bool {
@@ -240,7 +245,7 @@ impl LockService {
             return home.answer(asked.call, &Answer::Failed);
         }
         let held = self.held.entry(place).or_default();
-        let is_free = held.is_free_for(asked.how.is_shared()) && held.waiting.is_empty();
+        let is_free = held.is_given_back_for(asked.how.is_shared()) && held.waiting.is_empty();
         if try_only && !is_free {
             return home.answer(asked.call, &Answer::Busy);
         }

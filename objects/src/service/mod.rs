@@ -12,7 +12,9 @@ mod hints;
 pub(crate) mod locks;
 
 pub(crate) use bytes::Bytes;
-pub(crate) use heap::{Answer, CopyAt, Freed, HeapService, Kind, LIST_READS_MAX, Read, Request};
+pub(crate) use heap::{
+    Answer, CopyAt, Freed, HeapService, Kind, LIST_READS_MAX, NOTE_WORDS_MAX, Read, Request,
+};
 
 use vgas::service::Services;
 

@@ -1,7 +1,9 @@
 //! Channels: values go from ranks to one that receives them, as they are (drust-osdi24.txt §4.1.2).
 
 use super::bytes::{give, take};
-use super::outlet::{BATCH_BYTES, Kind, Name, Outlet, Unsent, outlet, settle_for, visited};
+use super::outlet::{
+    BATCH_BYTES, Kind, Name, Outlet, Unsent, has_left, let_leave, outlet, settle_for, visited,
+};
 use super::wait;
 use crate::heap::{DBox, DVec, ObjectError, is_lost, job, lost_node, pass_on};
 use crate::layout::Layout;
@@ -594,9 +596,18 @@ impl<T: Portable> Receiver<T> {
         if let Some(value) = self.take() {
             return Ok(value);
         }
-        match self.more(None, true) {
-            Ok(_) => self.take().ok_or(TryRecvError::Empty),
-            Err(RecvError) => Err(TryRecvError::Disconnected),
+        loop {
+            let has_left = has_left(self.end.name());
+            match self.more(None, true) {
+                Ok(_) => match self.take() {
+                    Some(value) => return Ok(value),
+                    None if has_left => return Err(TryRecvError::Empty),
+                    None => {}
+                },
+                Err(RecvError) => return Err(TryRecvError::Disconnected),
+            }
+            // What this rank has sent is there first, as in std. There is room for it, and where there is no home, the next try says so.
+            let _ = let_leave(self.end.name());
         }
     }
 

@@ -79,6 +79,8 @@ struct State {
     sent: u64,
     taken: u64,
     is_closed: bool,
+    /// Its home cannot be had: what was sent is gone.
+    is_broken: bool,
     /// A lost node where whoever receives was, of which no sender has heard: values were refused for it.
     lost: Option<NodeId>,
     /// What nobody receives, and is dropped where a program's `Drop` may do anything.
@@ -138,6 +140,25 @@ impl State {
     fn is_sent(&self) -> bool {
         self.count == 0 && self.under_way.as_ref().is_none_or(PendingCall::is_sent)
     }
+
+    /// The same, and so are senders that are gone.
+    fn has_left(&self) -> bool {
+        self.left == 0 && self.is_sent()
+    }
+
+    /// The home cannot be had: nothing is under way any more, and nothing follows. Nobody is to wait for it.
+    fn give_up(&mut self) {
+        self.is_broken = true;
+        (self.under_way, self.left) = (None, 0);
+        self.taken += (std::mem::take(&mut self.flying) + self.count) as u64;
+        self.refuse();
+    }
+
+    /// What is to follow is dropped.
+    fn refuse(&mut self) {
+        self.refused.count += std::mem::take(&mut self.count);
+        self.refused.values.append(&mut self.values);
+    }
 }
 
 static OUTLETS: Mutex<Option<FxHashMap<Name, Arc<Outlet>>>> = Mutex::new(None);
@@ -151,6 +172,18 @@ pub(super) fn outlet(name: Name, kind: Kind) -> Arc<Outlet> {
     outlets(|all| {
         all.entry(name).or_insert_with(|| Arc::new(Outlet { name, kind, state: Mutex::default() })).clone()
     })
+}
+
+/// Whether nothing of what this rank has sent into a channel, or is to say to it, is still here: whatever it asks next comes after.
+pub(super) fn has_left(name: Name) -> bool {
+    let outlet = outlets(|all| all.get(&name).cloned());
+    outlet.is_none_or(|outlet| outlet.state().has_left())
+}
+
+/// Waits for that, where the home has room.
+pub(super) fn let_leave(name: Name) -> Result<(), ObjectError> {
+    let outlet = outlets(|all| all.get(&name).cloned());
+    outlet.map_or(Ok(()), |outlet| outlet.until(None, State::has_left).map(drop))
 }
 
 /// Looks after what is under way, without waiting.
@@ -184,7 +217,14 @@ impl Outlet {
     fn go_on(&self) -> Result<(), ObjectError> {
         let state = &mut *self.state();
         if let Some(call) = &mut state.under_way {
-            let Some(answer) = call.test().map_err(vgas::Error::from)? else { return Ok(()) };
+            let answer = match call.test() {
+                Ok(Some(answer)) => answer,
+                Ok(None) => return Ok(()),
+                Err(why) => {
+                    state.give_up();
+                    return Err(vgas::Error::from(why).into());
+                }
+            };
             state.under_way = None;
             let flown = std::mem::take(&mut state.flying);
             state.taken += flown as u64;
@@ -208,8 +248,7 @@ impl Outlet {
         }
         if state.is_closed {
             state.taken += state.count as u64;
-            state.refused.count += std::mem::take(&mut state.count);
-            state.refused.values.append(&mut state.values);
+            state.refuse();
         }
         self.begin(state)
     }
@@ -236,8 +275,30 @@ impl Outlet {
         } else {
             return Ok(());
         };
-        state.under_way = Some(job()?.start_call::<ChannelService>(node, &request)?);
-        Ok(())
+        match job()?.start_call::<ChannelService>(node, &request) {
+            Ok(call) => {
+                state.under_way = Some(call);
+                Ok(())
+            }
+            Err(why) => {
+                if let Request::Send { values: Bytes(values), count, .. } = request {
+                    state.refused.count += count as usize;
+                    state.refused.values.extend(values);
+                }
+                state.give_up();
+                Err(why.into())
+            }
+        }
+    }
+
+    /// What who uses a channel hears whose home cannot be had.
+    fn broken(&self) -> ObjectError {
+        let home = NodeId(self.name.0);
+        let asked = job().and_then(|job| {
+            let agent = job.layout().agent_of(home);
+            Ok(job.endpoint().check_peer(agent, "sending into a channel").map_err(vgas::Error::from)?)
+        });
+        asked.err().unwrap_or_else(|| misunderstood(self.name))
     }
 
     /// Sends a value, which `give` appends to others; waits while there is no room.
@@ -303,6 +364,9 @@ impl Outlet {
     pub fn flush(&self) -> Result<bool, Unsent> {
         self.until(None, |state| state.count == 0 && state.under_way.is_none())?;
         let mut state = self.state();
+        if state.is_broken {
+            return Err(self.broken().into());
+        }
         match state.lost.take() {
             Some(node) => Err(Unsent::Gone(node)),
             None => Ok(!state.is_closed),

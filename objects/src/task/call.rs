@@ -186,6 +186,9 @@ impl<X> Argument for Given<X> {
 /// ```
 #[macro_export]
 macro_rules! call {
+    (|| $body:expr) => {
+        $crate::call!(| | $body)
+    };
     (|$($name:ident),* $(,)?| $body:expr) => {{
         #[allow(unused_imports)]
         use $crate::called::{IsGiven as _, IsLent as _};

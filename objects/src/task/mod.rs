@@ -34,6 +34,7 @@ pub use call::Call;
 pub use entry::{Task, a_task_gets_what_it_uses_as_arguments, task_of};
 pub(crate) use here::{number_of, run_here};
 pub use lend::{Arguments, Lent};
+pub(crate) use pool::is_within_run;
 pub use pool::{TaskCounts, task_counts};
 pub(crate) use room::ask_for_room;
 pub use run::RunOptions;

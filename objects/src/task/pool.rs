@@ -166,6 +166,11 @@ pub(super) fn pool() -> Result<&'static Pool, ObjectError> {
     POOL.get().ok_or(ObjectError::NoHeap)
 }
 
+/// Whether this rank is within a run.
+pub(crate) fn is_within_run() -> bool {
+    POOL.get().is_some_and(|pool| !pool.is_closed())
+}
+
 /// What this rank's tasks have had to do with other ranks and threads, since the heap was attached; zeros where there is none.
 pub fn task_counts() -> TaskCounts {
     pool().map(Pool::counts).unwrap_or_default()

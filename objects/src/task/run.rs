@@ -1,6 +1,6 @@
 //! Workers: threads of each rank that run tasks, from the beginning of [`Objects::run`] to its end.
 
-use super::pool::{Member, Pool, pool};
+use super::pool::{Member, Pool, is_within_run, pool};
 use super::program::program;
 use super::{spare, travel};
 use crate::heap::{ObjectError, Objects, complain, goes_on};
@@ -54,7 +54,7 @@ impl Objects {
     /// ```
     ///
     /// # Errors
-    /// When the ranks do not run the same program (the job ends then), a worker cannot be started, or a peer is lost. Where the job goes on
+    /// Within another run; when the ranks do not run the same program (the job ends then), a worker cannot be started, or a peer is lost. Where the job goes on
     /// without a node that is lost as ranks begin, some of them may have begun: the run ends there with nothing done, and they return none.
     /// With the first rank, `main` is lost: the job ends, also where it would go on without another.
     ///
@@ -62,6 +62,11 @@ impl Objects {
     /// On the first rank, when `main` does; the tasks that it has not waited for have ended then.
     pub fn run<R>(&self, options: &RunOptions, main: impl FnOnce() -> R) -> Result<Option<R>, ObjectError> {
         let runtime = self.job();
+        if is_within_run() {
+            return Err(ObjectError::Usage(
+                "`Objects::run` is called within a run: it has one `main` at a time".into(),
+            ));
+        }
         let program = program().to_le_bytes();
         let heard = |why: vgas::Error| {
             travel::is_main_lost(runtime);

@@ -309,7 +309,13 @@ fn tries(objects: &Objects, _seed: u64) -> Outcome {
         sender.send(4)?;
         ensure(receiver.recv_timeout(Duration::from_secs(5)) == Ok(4), || "it comes".into())?;
         ensure(receiver.try_iter().count() == 0, || "that was all".into())?;
+        for number in 0..300 {
+            sender.send(number)?;
+            let found = receiver.try_recv();
+            ensure(found == Ok(number), || format!("{number} was sent here before: {found:?}"))?;
+        }
         drop(sender);
+        ensure(receiver.try_recv() == Err(TryRecvError::Disconnected), || "no sender is left".into())?;
         ensure(receiver.recv() == Err(RecvError), || "it is over".into())?;
         ensure(receiver.try_recv() == Err(TryRecvError::Disconnected), || "it is over".into())?;
     }

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 use vgas::{NodeId, Rank, Runtime};
-use vgas_objects::sync::{DMutex, LockError, Sender, channel};
+use vgas_objects::sync::{DMutex, LockError, Receiver, Sender, channel};
 use vgas_objects::{
     DBox, DMap, DString, DVec, HeapOptions, ObjectError, Objects, Portable, RunOptions, Shareable, TaskError,
     scope, spawn, spawn_to, task,
@@ -27,6 +27,7 @@ const PARTS: &[(&str, Part)] = &[
     ("replica_main", main_dies),
     ("replica_main_ends", main_dies_at_the_end),
     ("replica_unhinted", unhinted),
+    ("replica_channel", lost_channel),
     ("replica_one_node", one_node),
     ("replica_late", late),
     ("replica_tasks", tasks),
@@ -90,6 +91,7 @@ pub fn sequence(seed: u64) -> Result<(), String> {
     good("replica_spread", seed.wrapping_add(1), 6)?;
     good("replica_stopped", seed, 3)?;
     good("replica_unhinted", seed, 3)?;
+    good("replica_channel", seed, 3)?;
     good("replica_none", seed, 3)?;
     let bad = |name: &str, survive, words: &str| match job(name, seed, 3, survive)? {
         (Err(why), took) if why.contains(words) && took < crate::NOTICED_WITHIN => Ok(()),
@@ -563,6 +565,34 @@ fn main_dies_at_the_end(runtime: Runtime, seed: u64) -> Outcome {
     };
     objects.run(&RunOptions::default(), main).map(drop)?;
     Err("the run has ended well".into())
+}
+
+/// Goal: who has sent into a channel whose home is lost hears of it each time, and goes on: nothing waits for what cannot arrive.
+fn lost_channel(runtime: Runtime, _: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let main = || -> Outcome {
+        let make = task!(|_n: ()| -> (Sender<u64>, Receiver<u64>) { channel(4) });
+        let (sender, receiver) = spawn_to(Rank(1), make, ()).join()?;
+        let dies = spawn_to(Rank(1), task!(|_n: ()| -> () { kill_myself() }), ()).join();
+        ensure(matches!(dies, Err(TaskError::Lost(NodeId(1)))), || format!("it ended as {dies:?}"))?;
+        for _ in 0..10 {
+            let sent = sender.send_checked(1);
+            ensure(matches!(sent, Err(ObjectError::Lost(_))), || format!("{sent:?}"))?;
+            ensure(sender.flush().is_err(), || "what was sent is nowhere".into())?;
+            // What this thread has sent before is to be there when others begin.
+            for to in [0, 2].map(Rank) {
+                let two = spawn_to(to, task!(|_n: ()| -> u64 { 2 }), ()).join()?;
+                ensure(two == 2, || format!("{two}"))?;
+            }
+        }
+        let received = receiver.recv_checked();
+        ensure(received.is_err(), || format!("{received:?}"))
+    };
+    if let Some(ended) = objects.run(&RunOptions::default(), main)? {
+        ended?;
+    }
+    Ok(objects.finalize()?)
 }
 
 /// Goal: in a job that may lose nodes, no home hands a reader on to one that may be lost. Method: readers do not say where their copies are.

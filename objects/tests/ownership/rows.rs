@@ -22,6 +22,7 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "map", jobs: JOBS, heap: HEAP, rank: map, ends_with: None },
     Scenario { name: "full_map", jobs: &[(1, 1), (2, 2)], heap: SMALL, rank: full_map, ends_with: None },
     Scenario { name: "sizes", jobs: &[(1, 1), (2, 1), (2, 2)], heap: HEAP, rank: sizes, ends_with: None },
+    Scenario { name: "held_row", jobs: &[(2, 2), (3, 3)], heap: HEAP, rank: held, ends_with: None },
     Scenario { name: "full_row", jobs: &[(1, 1)], heap: HEAP, rank: full, ends_with: None },
 ];
 
@@ -347,5 +348,29 @@ fn map(objects: &Objects, seed: u64) -> Outcome {
             .collect();
         ensure(all == plain, || format!("{all:?}"))?;
     }
+    nothing_is_left(objects)
+}
+
+/// Goal: a row whose boxes its rank has followed to copies is freed with all of them when another rank takes it, however many they are, and so
+/// is what goes with it. Method: more than a message about a freed slot has, in a list that is full with what comes after it.
+fn held(objects: &Objects, seed: u64) -> Outcome {
+    const COUNT: u64 = 5000;
+    const MORE: u64 = 200;
+    let (owner, reader) = (Rank(0), Rank(objects.ranks() - 1));
+    let sum = |row: &DVec<DBox<u64>>| row.iter().map(|one| **one ^ seed).sum::<u64>();
+    let mut row = (objects.rank() == owner)
+        .then(|| DBox::new((0..COUNT).map(|at| DBox::new(at ^ seed)).collect::<DVec<_>>()));
+    let found = objects.lend_mut(owner, reader, row.as_mut(), |mut row| {
+        row.extend((COUNT..COUNT + MORE).map(|at| DBox::new(at ^ seed)));
+        sum(&row)
+    })?;
+    let numbers = |count: u64| count * (count - 1) / 2;
+    ensure(found.is_none_or(|found| found == numbers(COUNT + MORE)), || format!("{found:?}"))?;
+    if let Some(row) = &mut row {
+        // The row comes back, and what was added is dropped.
+        (0..MORE).for_each(|_| drop(row.pop()));
+        ensure(sum(row) == numbers(COUNT), || "other numbers".into())?;
+    }
+    drop(row);
     nothing_is_left(objects)
 }

@@ -6,13 +6,14 @@ use rustix::process::{Signal, getpid, kill_process};
 use std::sync::atomic::{AtomicU64, Ordering};
 use vgas::Rank;
 use vgas_objects::sync::{DArc, DAtomicBool, DAtomicI64, DAtomicU32, DAtomicU64, DMutex, DRwLock, LockError};
-use vgas_objects::{DBox, DVec, Objects, Portable, Shareable};
+use vgas_objects::{DBox, DVec, Objects, Portable, Shareable, task};
 
 pub const ALL: &[Scenario] = &[
     Scenario { name: "shared_numbers", jobs: JOBS, heap: HEAP, rank: numbers, ends_with: None },
     Scenario { name: "counted_values", jobs: JOBS, heap: HEAP, rank: values, ends_with: None },
     Scenario { name: "locked_values", jobs: JOBS, heap: HEAP, rank: locked, ends_with: None },
     Scenario { name: "read_locked", jobs: JOBS, heap: HEAP, rank: read_locked, ends_with: None },
+    Scenario { name: "tried_locks", jobs: JOBS, heap: HEAP, rank: tried, ends_with: None },
     Scenario { name: "poisoned_lock", jobs: &[(1, 1), (2, 2)], heap: HEAP, rank: poisoned, ends_with: None },
     Scenario {
         name: "killed_in_lock",
@@ -267,6 +268,36 @@ fn killed(objects: &Objects, _seed: u64) -> Outcome {
         }
     })??;
     Ok(())
+}
+
+/// Goal: who tries for a lock that nobody has gets it, also at once after it was given back, or used by `with`; and not while somebody has it.
+fn tried(objects: &Objects, _seed: u64) -> Outcome {
+    const TIMES: u64 = 200;
+    let (me, ranks) = (objects.rank(), objects.ranks());
+    for owner in (0..ranks).map(Rank) {
+        let own = (owner == me).then(|| DBox::new(DMutex::new(0u64)));
+        objects.lend(owner, own.as_ref(), |lock| -> Outcome {
+            for turn in (0..ranks).map(Rank) {
+                for time in (0..TIMES).filter(|_| turn == me) {
+                    match time % 3 {
+                        0 => *lock.lock()? += 1,
+                        1 => *lock.try_lock()?.ok_or("nobody has it")? += 1,
+                        _ => lock.with((), task!(|of: &mut u64, _n: ()| -> () { *of += 1 }))?,
+                    }
+                    let held = lock.try_lock()?.ok_or_else(|| format!("nobody has it, at {time}"))?;
+                    ensure(lock.try_lock()?.is_none(), || "it was given twice".into())?;
+                    drop(held);
+                }
+                crate::job(objects).barrier()?;
+            }
+            Ok(())
+        })??;
+        if let Some(own) = own {
+            let count = own.into_inner().into_inner()?;
+            ensure(count == TIMES * u64::from(ranks), || format!("{count}"))?;
+        }
+    }
+    nothing_is_left(objects)
 }
 
 /// Goal: who reads sees what a writer has left as a whole; several read at once.

@@ -86,6 +86,7 @@ pub const ALL: &[Scenario] = &[
 
 /// Runs a program on all ranks, twice, and sees to it that nothing is left of it.
 fn all(objects: &Objects, seed: u64, main: fn(&Objects, u64) -> Outcome) -> Outcome {
+    nobody(objects)?;
     for (workers, seed) in [(1, seed), (3, seed + 1)] {
         let options = RunOptions { workers, ..RunOptions::default() };
         let ended = objects.run(&options, || main(objects, seed))?;
@@ -95,6 +96,39 @@ fn all(objects: &Objects, seed: u64, main: fn(&Objects, u64) -> Outcome) -> Outc
         nothing_is_left(objects)?;
     }
     Ok(())
+}
+
+/// What is of all ranks is refused where they do not meet, and where one is named that there is not.
+fn together(objects: &Objects) -> Outcome {
+    let nested = objects.run(&RunOptions::default(), || ()).map(drop);
+    let mut refused = vec![("run", nested)];
+    if objects.ranks() > 1 {
+        refused.extend([
+            ("barrier", objects.barrier()),
+            ("report", objects.report().map(drop)),
+            ("hand", objects.hand(Rank(0), Rank(1), Some(DBox::new(1u64))).map(drop)),
+            ("lend", objects.lend(Rank(0), Some(&DBox::new(1u64)), |_| ())),
+            ("lend_mut", objects.lend_mut(Rank(0), Rank(1), Some(&mut DBox::new(1u64)), |_| ()).map(drop)),
+        ]);
+    }
+    for (call, ended) in refused {
+        let is_refused = matches!(&ended, Err(why) if why.to_string().contains("Objects::run"));
+        ensure(is_refused, || format!("{call} within a run: {ended:?}"))?;
+    }
+    Ok(())
+}
+
+/// Without such a rank, nothing is given.
+fn nobody(objects: &Objects) -> Outcome {
+    let nobody = Rank(objects.ranks());
+    let given = (objects.rank() == Rank(0)).then(|| DBox::new(1u64));
+    let ended = [
+        objects.hand(Rank(0), nobody, given).map(drop),
+        objects.lend::<u64, _>(nobody, None, |_| ()),
+        objects.lend_mut::<u64, _>(Rank(0), nobody, None, |_| ()).map(drop),
+    ];
+    let is_refused = |ended: &Result<(), vgas_objects::ObjectError>| matches!(ended, Err(why) if why.to_string().contains("there is no rank"));
+    ensure(ended.iter().all(is_refused), || format!("{ended:?}"))
 }
 
 /// With panics that say nothing by themselves, on whatever rank.
@@ -179,6 +213,7 @@ pub fn become_another(seed: u64) -> Outcome {
 /// Goal: a task runs where it is to run, gets what it is given, and its result comes back.
 fn places(objects: &Objects, _seed: u64) -> Outcome {
     let job = crate::job(objects);
+    together(objects)?;
     for to in (0..objects.ranks()).map(Rank) {
         let ran = spawn_to(to, task!(|number: u64| -> (u32, u64) { (here(), number * 2) }), 21).join()?;
         ensure(ran == (to.0, 42), || format!("{ran:?} on {to}"))?;

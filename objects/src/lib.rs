@@ -245,11 +245,12 @@ pub use glue::Glue;
 pub use glue::{DropOf, NoDrop};
 #[cfg(feature = "runtime")]
 pub use heap::{
-    CopiesRunning, DBox, DMap, DMapIter, DString, DVec, Entry, Found, Get, HeapAtRest, HeapCounts,
-    HeapOptions, HeapRunning, HomeRunning, LookError, Lost, MutRef, NodeReport, NotRead, ObjectError,
-    Objects, OccupiedEntry, OtherLayout, Part, PartitionAtRest, PartitionRunning, RankReport, Ref, Refused,
-    Replicated, Report, RootAtRest, RunningError, SilentRank, SizeAtRest, SizeRunning, TBox, TypeReport,
-    VacantEntry, dalloc, dfree, dread, dwrite, heaps_at_rest, heaps_running, prefetch,
+    CopiesRunning, DBox, DMap, DMapEntries, DMapEntriesMut, DMapIter, DString, DVec, Entry, Found, Get,
+    HeapAtRest, HeapCounts, HeapOptions, HeapRunning, HomeRunning, LookError, Lost, MutRef, NodeReport,
+    NotRead, ObjectError, Objects, OccupiedEntry, OtherLayout, Part, PartitionAtRest, PartitionRunning,
+    RankReport, Ref, Refused, Replicated, Report, RootAtRest, RunningError, SilentRank, SizeAtRest,
+    SizeRunning, TBox, TypeReport, VacantEntry, dalloc, dfree, dread, dwrite, heaps_at_rest, heaps_running,
+    prefetch,
 };
 pub use layout::Layout;
 #[doc(hidden)]

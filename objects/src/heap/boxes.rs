@@ -435,6 +435,13 @@ impl<T: Portable> Drop for DBox<T> {
     }
 }
 
+impl<T: Shareable + fmt::Display> fmt::Display for DBox<T> {
+    /// The value, which is brought for it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        T::fmt(self, f)
+    }
+}
+
 impl<T: Portable> fmt::Debug for DBox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DBox({:?})", self.link.word)

@@ -162,12 +162,8 @@ impl<K: Portable, V: Portable> DMap<K, V> {
     /// # Panics
     /// When they cannot be had.
     #[track_caller]
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
-        self.buckets
-            .as_mut_slice()
-            .iter_mut()
-            .filter_map(|bucket| bucket.entry.as_mut())
-            .map(|(key, value)| (&*key, value))
+    pub fn iter_mut(&mut self) -> DMapEntriesMut<'_, K, V> {
+        DMapEntriesMut(self.buckets.as_mut_slice().iter_mut())
     }
 }
 
@@ -514,7 +510,7 @@ impl<K: Shareable, V: Shareable> DMap<K, V> {
     /// # Panics
     /// When they cannot be had; [`DMap::try_iter`] says why instead.
     #[track_caller]
-    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+    pub fn iter(&self) -> DMapEntries<'_, K, V> {
         super::boxes::had(self.try_iter())
     }
 
@@ -523,9 +519,8 @@ impl<K: Shareable, V: Shareable> DMap<K, V> {
     /// # Errors
     /// When they cannot be had, or there is no room for a copy.
     #[track_caller]
-    pub fn try_iter(&self) -> Result<impl Iterator<Item = (&K, &V)>, ObjectError> {
-        let entries = self.buckets.try_as_slice()?.iter().filter_map(|bucket| bucket.entry.as_ref());
-        Ok(entries.map(|(key, value)| (key, value)))
+    pub fn try_iter(&self) -> Result<DMapEntries<'_, K, V>, ObjectError> {
+        Ok(DMapEntries(self.buckets.try_as_slice()?.iter()))
     }
 
     /// All keys; costs what [`DMap::iter`] does.
@@ -621,6 +616,72 @@ impl<K: Portable, V: Portable> IntoIterator for DMap<K, V> {
     #[track_caller]
     fn into_iter(self) -> DMapIter<K, V> {
         DMapIter { left: self.len, buckets: self.buckets.into_iter() }
+    }
+}
+
+/// Keys and values of a [`DMap`], for reading.
+pub struct DMapEntries<'m, K: Portable, V: Portable>(std::slice::Iter<'m, Bucket<K, V>>);
+
+impl<'m, K: Portable, V: Portable> Iterator for DMapEntries<'m, K, V> {
+    type Item = (&'m K, &'m V);
+
+    fn next(&mut self) -> Option<(&'m K, &'m V)> {
+        self.0.find_map(|bucket| bucket.entry.as_ref()).map(|(key, value)| (key, value))
+    }
+}
+
+impl<K: Portable, V: Portable> FusedIterator for DMapEntries<'_, K, V> {}
+
+impl<K: Portable, V: Portable> fmt::Debug for DMapEntries<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DMapEntries(..)")
+    }
+}
+
+/// Keys and values of a [`DMap`], for writing to the values.
+pub struct DMapEntriesMut<'m, K: Portable, V: Portable>(std::slice::IterMut<'m, Bucket<K, V>>);
+
+impl<'m, K: Portable, V: Portable> Iterator for DMapEntriesMut<'m, K, V> {
+    type Item = (&'m K, &'m mut V);
+
+    fn next(&mut self) -> Option<(&'m K, &'m mut V)> {
+        self.0.find_map(|bucket| bucket.entry.as_mut()).map(|(key, value)| (&*key, value))
+    }
+}
+
+impl<K: Portable, V: Portable> FusedIterator for DMapEntriesMut<'_, K, V> {}
+
+impl<K: Portable, V: Portable> fmt::Debug for DMapEntriesMut<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DMapEntriesMut(..)")
+    }
+}
+
+impl<'m, K: Shareable, V: Shareable> IntoIterator for &'m DMap<K, V> {
+    type Item = (&'m K, &'m V);
+    type IntoIter = DMapEntries<'m, K, V>;
+
+    /// As [`DMap::iter`].
+    ///
+    /// # Panics
+    /// As there.
+    #[track_caller]
+    fn into_iter(self) -> DMapEntries<'m, K, V> {
+        self.iter()
+    }
+}
+
+impl<'m, K: Portable, V: Portable> IntoIterator for &'m mut DMap<K, V> {
+    type Item = (&'m K, &'m mut V);
+    type IntoIter = DMapEntriesMut<'m, K, V>;
+
+    /// As [`DMap::iter_mut`].
+    ///
+    /// # Panics
+    /// As there.
+    #[track_caller]
+    fn into_iter(self) -> DMapEntriesMut<'m, K, V> {
+        self.iter_mut()
     }
 }
 

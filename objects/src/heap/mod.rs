@@ -59,7 +59,7 @@ pub use entry::{Entry, OccupiedEntry, VacantEntry};
 pub use error::{Lost, ObjectError, OtherLayout};
 pub use later::Get;
 pub(crate) use left::{discard_left, drop_value, take_out};
-pub use map::{DMap, DMapIter, Found};
+pub use map::{DMap, DMapEntries, DMapEntriesMut, DMapIter, Found};
 pub use objects::{HeapCounts, HeapOptions, Objects};
 pub use part::Part;
 pub use raw::{dalloc, dfree, dread, dwrite};

@@ -36,19 +36,42 @@ impl<T: Shareable> DRwLock<T> {
         self.lock.lock()
     }
 
+    /// [`DRwLock::write`], if nobody has it or waits for it.
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn try_write(&self) -> Result<Option<Guard<'_, T>>, LockError> {
+        self.lock.try_lock()
+    }
+
     /// Waits until nobody has it to write, and has it to read, with a copy of the value.
     ///
     /// # Errors
     /// As [`DMutex::lock`].
     #[track_caller]
     pub fn read(&self) -> Result<ReadGuard<'_, T>, LockError> {
+        self.have_to_read(false)?.ok_or_else(LockError::busy)
+    }
+
+    /// [`DRwLock::read`], if nobody has it to write or waits for it.
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn try_read(&self) -> Result<Option<ReadGuard<'_, T>>, LockError> {
+        self.have_to_read(true)
+    }
+
+    #[track_caller]
+    fn have_to_read(&self, try_only: bool) -> Result<Option<ReadGuard<'_, T>>, LockError> {
         let at = self.lock.at()?;
-        let bytes = at.lock::<T>(true, false)?.ok_or_else(LockError::busy)?;
+        let Some(bytes) = at.lock::<T>(true, try_only)? else { return Ok(None) };
         // SAFETY: a copy of a value that nobody changes while this guard has it, which is never dropped.
         let held = unsafe { value_of::<T>(&bytes).assume_init() };
         let guard =
             ReadGuard { held: Box::new(ManuallyDrop::new(held)), at, _holds: Holds::one(), of: PhantomData };
-        poison_of(guard.held.poison, at.offset).map(|()| guard)
+        poison_of(guard.held.poison, at.offset).map(|()| Some(guard))
     }
 
     /// The value as it is, when nobody has it to write: a message and its answer, and nobody waits for this rank.

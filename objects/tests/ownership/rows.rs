@@ -333,19 +333,23 @@ fn map(objects: &Objects, seed: u64) -> Outcome {
             let found = map.get(key.as_str()).map(|row| row.to_vec());
             ensure(found.as_ref() == plain.get(&key), || format!("{key}: {found:?}"))?;
             if action == 7 {
-                let all: HashMap<String, Vec<u64>> =
-                    map.iter().map(|(key, row)| (key.to_string(), row.to_vec())).collect();
+                let mut all: HashMap<String, Vec<u64>> = HashMap::new();
+                for (key, row) in &**map {
+                    all.insert(key.to_string(), row.to_vec());
+                }
                 ensure(all == plain, || format!("{all:?}"))?;
             }
             ensure(!map.contains_key("none"), || "nothing was there".into())
         })??;
     }
     if let Some(own) = own {
-        let all: HashMap<String, Vec<u64>> = own
-            .into_inner()
-            .into_iter()
-            .map(|(key, row)| (key.to_string(), row.into_iter().collect()))
-            .collect();
+        let mut own = own.into_inner();
+        for (_, row) in &mut own {
+            row.reverse();
+        }
+        plain.values_mut().for_each(|row| row.reverse());
+        let all: HashMap<String, Vec<u64>> =
+            own.into_iter().map(|(key, row)| (key.to_string(), row.into_iter().collect())).collect();
         ensure(all == plain, || format!("{all:?}"))?;
     }
     nothing_is_left(objects)

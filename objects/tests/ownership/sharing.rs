@@ -275,8 +275,9 @@ fn tried(objects: &Objects, _seed: u64) -> Outcome {
     const TIMES: u64 = 200;
     let (me, ranks) = (objects.rank(), objects.ranks());
     for owner in (0..ranks).map(Rank) {
-        let own = (owner == me).then(|| DBox::new(DMutex::new(0u64)));
-        objects.lend(owner, own.as_ref(), |lock| -> Outcome {
+        let own = (owner == me).then(|| DBox::new((DMutex::new(0u64), DRwLock::new(0u64))));
+        objects.lend(owner, own.as_ref(), |locks| -> Outcome {
+            let (lock, other) = &**locks;
             for turn in (0..ranks).map(Rank) {
                 for time in (0..TIMES).filter(|_| turn == me) {
                     match time % 3 {
@@ -288,12 +289,22 @@ fn tried(objects: &Objects, _seed: u64) -> Outcome {
                     ensure(lock.try_lock()?.is_none(), || "it was given twice".into())?;
                     drop(held);
                 }
+                if turn == me {
+                    let none = |what| move || format!("{what} was refused");
+                    let read = other.try_read()?.ok_or_else(none("to read"))?;
+                    let again = other.try_read()?.ok_or_else(none("to read, too"))?;
+                    ensure(other.try_write()?.is_none(), || "it is read".into())?;
+                    drop((read, again));
+                    let written = other.try_write()?.ok_or_else(none("to write"))?;
+                    ensure(other.try_read()?.is_none(), || "it is written".into())?;
+                    drop(written);
+                }
                 crate::job(objects).barrier()?;
             }
             Ok(())
         })??;
         if let Some(own) = own {
-            let count = own.into_inner().into_inner()?;
+            let count = own.into_inner().0.into_inner()?;
             ensure(count == TIMES * u64::from(ranks), || format!("{count}"))?;
         }
     }

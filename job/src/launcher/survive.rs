@@ -18,7 +18,6 @@ use crate::message::{Exit, RankExit};
 use crate::node_link::Phase;
 use crate::verdict::Cause;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use vgas_rma::address::Peer;
 
@@ -69,9 +68,14 @@ impl Losses {
     /// Which of two nodes is to blame that cannot reach each other: the one that cannot be reached by more; else not the first one; else
     /// the one that was accused, for whoever is gone says nothing.
     fn blamed(&self, accusation: Accusation) -> usize {
+        // Both may have said it of each other.
+        let is_same = |one: &Accusation, other: &Accusation| {
+            (one.by, one.of) == (other.by, other.of) || (one.by, one.of) == (other.of, other.by)
+        };
         let others = |node: usize| {
-            let named = self.accusations.iter().filter(|one| one.names(node));
-            named.map(|one| one.by + one.of - node).collect::<BTreeSet<_>>().len()
+            let all = &self.accusations;
+            let is_first = |at: usize| !all[..at].iter().any(|before| is_same(before, &all[at]));
+            (0..all.len()).filter(|at| all[*at].names(node) && is_first(*at)).count()
         };
         let Accusation { by, of, .. } = accusation;
         match others(by).cmp(&others(of)) {

@@ -156,6 +156,10 @@ impl<X> Argument for Given<X> {
 ///         (0..parts).map(sum).map(|sum| sum.join().unwrap()).sum()
 ///     })
 /// }
+///
+/// fn nothing() -> u64 {
+///     thread::spawn(call!(|| 7u64)).join().unwrap()
+/// }
 /// ```
 ///
 /// What is not named is not there, and what means nothing elsewhere cannot be named:

@@ -275,7 +275,8 @@ impl Outlet {
         } else {
             return Ok(());
         };
-        match job()?.start_call::<ChannelService>(node, &request) {
+        let called = job().and_then(|job| Ok(job.start_call::<ChannelService>(node, &request)?));
+        match called {
             Ok(call) => {
                 state.under_way = Some(call);
                 Ok(())
@@ -286,7 +287,7 @@ impl Outlet {
                     state.refused.values.extend(values);
                 }
                 state.give_up();
-                Err(why.into())
+                Err(why)
             }
         }
     }

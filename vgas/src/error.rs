@@ -24,7 +24,7 @@ pub enum Error {
     #[error(transparent)]
     Config(#[from] crate::config::ConfigError),
     /// A lock.
-    #[error("the lock at {} of {}: {why}", at.offset, at.rank)]
+    #[error("the lock at {} of {}: {why}", at.offset, at.partition())]
     Lock {
         /// Where.
         at: GlobalAddress,

@@ -81,7 +81,7 @@ impl ReadGuard<'_> {
 
 impl Guard<'_> {
     fn address(&self) -> GlobalAddress {
-        GlobalAddress::tiered(self.place.owner, self.place.offset)
+        self.place.address()
     }
 }
 
@@ -187,7 +187,7 @@ impl Runtime {
     #[inline]
     fn exchange_word(&self, place: Place, from: Held, to: Held) -> Option<u64> {
         let change = Change::CompareSwap { expected: from.word(), desired: to.word() };
-        self.client().update_cached(place.owner, place.offset, change.into())
+        self.client().update_cached(place.partition(), place.offset, change.into())
     }
 
     #[cold]
@@ -231,7 +231,7 @@ fn place(at: GlobalAddress) -> Result<Place> {
 }
 
 fn wrong(at: GlobalAddress, what: &str) -> Error {
-    Error::Usage(format!("the lock at {} of {} {what}", at.offset, at.rank))
+    Error::Usage(format!("the lock at {} of {} {what}", at.offset, at.partition()))
 }
 
 impl Drop for Guard<'_> {

@@ -15,10 +15,11 @@
 #![forbid(unsafe_code)]
 
 use super::word::{Held, SERVED, Who};
+use crate::address::{GlobalAddress, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use vgas_cache::Failure;
-use vgas_cache::partition::SegmentId;
+use vgas_cache::partition::{PartitionId, SegmentId};
 use vgas_cache::service::{Call, Home, Service, ServiceError};
 use vgas_rma::{NodeId, Rank};
 use vgas_shm::Change;
@@ -38,6 +39,23 @@ pub struct Place {
     pub owner: Rank,
     /// Its offset there.
     pub offset: u64,
+}
+
+impl Place {
+    /// Returns the partition that the word is in.
+    pub fn partition(self) -> PartitionId {
+        PartitionId { segment: SegmentId(self.segment), owner: self.owner }
+    }
+
+    /// Returns the address of the word.
+    pub fn address(self) -> GlobalAddress {
+        GlobalAddress {
+            rank: self.owner,
+            kind: Kind::Tiered,
+            segment: SegmentId(self.segment),
+            offset: self.offset,
+        }
+    }
 }
 
 /// What ranks and other nodes ask.
@@ -342,7 +360,7 @@ impl Locks {
             Step::Take => Change::Or(SERVED),
             Step::Return => Change::Swap(lock.served.unwrap_or_default().word()),
         };
-        home.update((SegmentId(place.segment), place.owner), place.offset, change, ticket);
+        home.update(place.partition(), place.offset, change, ticket);
     }
 
     /// A lock's word was this before the step.
@@ -423,7 +441,11 @@ impl Locks {
 /// A cycle in words.
 pub(super) fn describe(cycle: &[Edge]) -> String {
     let steps = cycle.iter().map(|Edge { waiter, place, holder, .. }| {
-        format!("{waiter} waits for the lock at {} of {}, which {holder} has", place.offset, place.owner)
+        format!(
+            "{waiter} waits for the lock at {} of {}, which {holder} has",
+            place.offset,
+            place.partition()
+        )
     });
     steps.collect::<Vec<_>>().join("; ")
 }

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
-use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, Rank, Runtime, SegmentOptions, SegmentSpec};
 
 pub fn settings() -> Vec<Setting> {
     vec![
@@ -33,7 +33,9 @@ pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
     runtime.barrier()?;
     poison(runtime)?;
     runtime.barrier()?;
-    circle(runtime)
+    circle(runtime)?;
+    runtime.barrier()?;
+    segments(runtime)
 }
 
 fn at(rank: u32, offset: u64) -> GlobalAddress {
@@ -197,4 +199,118 @@ fn circle(runtime: &Runtime) -> Outcome {
         return Err("not one rank was told".into());
     }
     Ok(())
+}
+
+/// Goal: each lock call acts on the word it was given, in every kind of segment, and on no other. Method: at the same offset of the
+/// first segment lies a value that is no lock's, so that a call that loses the segment fails or destroys it; and a word counts
+/// the writers that hold the lock.
+fn segments(runtime: &Runtime) -> Outcome {
+    let base = SegmentOptions::with_pages_of(8 << 10);
+    let kinds = [
+        ("plain", base.clone()),
+        ("relaxed", SegmentOptions { relaxed: true, ..base.clone() }),
+        ("home_only", SegmentOptions { home_only: true, ..base.clone() }),
+        ("in_place", SegmentOptions { in_place: true, ..base.clone() }),
+        ("streamed", SegmentOptions { streamed: true, ..base.clone() }),
+        ("one_address", SegmentOptions { one_address: true, ..base.clone() }),
+    ];
+    let (me, ranks) = (runtime.rank(), runtime.ranks());
+    const PLACE: u64 = 64;
+    const GARBAGE: u64 = 0x5a5a_5a5a_5a5a_5a5a;
+    let first = |rank| GlobalAddress::tiered(rank, PLACE);
+    runtime.put_value(first(me), GARBAGE)?;
+    runtime.barrier()?;
+    for (kind, options) in kinds {
+        let segment = runtime.attach_segment(64 << 10, &options)?;
+        lock_calls(runtime, segment.address(me, PLACE)).map_err(|error| format!("{kind}, own: {error}"))?;
+        runtime.barrier()?;
+        let other = Rank((me.0 + 1) % ranks);
+        lock_calls(runtime, segment.address(other, PLACE))
+            .map_err(|error| format!("{kind}, of {other}: {error}"))?;
+        runtime.barrier()?;
+        contended(runtime, segment.address(Rank(0), PLACE), segment.address(Rank(0), 8 << 10))
+            .map_err(|error| format!("{kind}, contended: {error}"))?;
+        runtime.barrier()?;
+        let same: u64 = runtime.get_value(first(me))?;
+        if same != GARBAGE {
+            return Err(format!("a lock of a segment that is {kind} has changed the first: {same:#x}").into());
+        }
+        runtime.detach_segment(segment)?;
+    }
+    // Attached by one rank alone, and locked by all.
+    let own = if me.0 == 0 { Some(runtime.attach_own(64 << 10, &base)?) } else { None };
+    let number = own.as_ref().map_or(0, |own| u64::from(own.address(me, 0).segment.0));
+    let number = runtime.all_reduce(number, u64::max)?;
+    let segment = vgas::SegmentId(number as u16);
+    let word = |offset| GlobalAddress { segment, ..GlobalAddress::tiered(Rank(0), offset) };
+    if me.0 != 0 {
+        runtime.learn(word(0))?;
+    }
+    contended(runtime, word(PLACE), word(8 << 10)).map_err(|error| format!("own: {error}"))?;
+    runtime.barrier()?;
+    let same: u64 = runtime.get_value(first(me))?;
+    if same != GARBAGE { Err(format!("an own segment: {same:#x}").into()) } else { Ok(()) }
+}
+
+/// Goal: all calls work on this lock, which one thread of the job uses.
+fn lock_calls(runtime: &Runtime, lock: GlobalAddress) -> Outcome {
+    let refuse = |what: &str| Err(format!("{what} at {lock:?}").into());
+    for _ in 0..2 {
+        let guard = runtime.lock(lock)?;
+        if guard.address() != lock {
+            return refuse("a write guard names another lock");
+        }
+        if runtime.try_lock(lock)?.is_some() || runtime.try_lock_shared(lock)?.is_some() {
+            return refuse("two have a lock");
+        }
+        drop(guard);
+        let guard = runtime.lock_shared(lock)?;
+        if guard.address() != lock {
+            return refuse("a read guard names another lock");
+        }
+        let Some(second) = runtime.try_lock_shared(lock)? else { return refuse("two readers") };
+        if runtime.try_lock(lock)?.is_some() {
+            return refuse("a writer beside readers");
+        }
+        drop((guard, second));
+        let Some(guard) = runtime.try_lock(lock)? else { return refuse("a free lock is refused") };
+        // Given back by hand, as by programs that cannot keep guards.
+        std::mem::forget(guard);
+        runtime.unlock(lock, true)?;
+        std::mem::forget(runtime.lock_shared(lock)?);
+        runtime.unlock(lock, false)?;
+    }
+    let guard = runtime.lock(lock)?;
+    std::panic::set_hook(Box::new(|_| ()));
+    let panicked = catch_unwind(AssertUnwindSafe(move || {
+        let _guard = guard;
+        panic!("in the middle");
+    }));
+    let _ = std::panic::take_hook();
+    let poisoned = runtime.lock(lock).map(drop);
+    if panicked.is_ok() || !poisoned.is_err_and(|error| error.to_string().contains("panicked")) {
+        return refuse("a lock is not poisoned");
+    }
+    runtime.clear_poison(lock)?;
+    drop(runtime.lock(lock)?);
+    Ok(())
+}
+
+/// Goal: of all ranks, one at a time has the lock. `counter`: a word on another page, which they change under it.
+fn contended(runtime: &Runtime, lock: GlobalAddress, counter: GlobalAddress) -> Outcome {
+    const ROUNDS: u64 = 20;
+    runtime.barrier()?;
+    for _ in 0..ROUNDS {
+        let guard = runtime.lock(lock)?;
+        let sum: u64 = runtime.get_value(counter)?;
+        runtime.put_value(counter, sum + 1)?;
+        drop(guard);
+        drop(runtime.lock_shared(lock)?);
+    }
+    runtime.barrier()?;
+    let sum: u64 = runtime.get_value(counter)?;
+    match sum == ROUNDS * u64::from(runtime.ranks()) {
+        true => Ok(()),
+        false => Err(format!("{sum} of {ROUNDS} times {}", runtime.ranks()).into()),
+    }
 }

@@ -63,6 +63,96 @@ const MISTAKES: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
+/// Programs without `unsafe` that would reach undefined behaviour if they compiled, and words of what is said of them.
+const ATTACKS: &[(&str, &str, &[&str])] = &[
+    (
+        "a task that keeps a static reference which a scope lends",
+        "static KEPT: std::sync::OnceLock<&'static u64> = std::sync::OnceLock::new();
+         pub fn begin(number: &'static u64) {
+             thread::scope(|scope| { let _ = scope.spawn(call!(|number| { let _ = KEPT.set(number); })); });
+         }",
+        &["borrowed data escapes"],
+    ),
+    (
+        "a task that keeps a static reference which a scope lends for writing",
+        "static KEPT: std::sync::Mutex<Option<&'static mut u64>> = std::sync::Mutex::new(None);
+         pub fn begin(number: &'static mut u64) {
+             thread::scope(|scope| { let _ = scope.spawn(call!(|number| { *KEPT.lock().unwrap() = Some(number); })); });
+         }",
+        &["borrowed data escapes"],
+    ),
+    (
+        "a task to which something is lent for ever, of a scope",
+        "pub fn begin(number: &'static u64) {
+             scope(|scope| { let _ = scope.spawn(task!(|of: &'static u64, _n: ()| -> u64 { *of }), number, ()); });
+         }",
+        &["is not general enough"],
+    ),
+    (
+        "a task that keeps one of two references",
+        "static KEPT: std::sync::OnceLock<&'static u64> = std::sync::OnceLock::new();
+         pub fn begin() -> Task<((&'static u64, &'static mut u64), ()), ()> {
+             task!(|(of, to): (&'static u64, &mut u64), _n: ()| -> () { *to = *of; let _ = KEPT.set(of); })
+         }",
+        &["is not general enough"],
+    ),
+    (
+        "a task that keeps the value of a lock",
+        "static KEPT: std::sync::Mutex<Option<&'static mut u64>> = std::sync::Mutex::new(None);
+         pub fn begin(lock: &'static DMutex<u64>) {
+             let _ = lock.with((), task!(|of: &'static mut u64, _n: ()| -> () { *KEPT.lock().unwrap() = Some(of); }));
+         }",
+        &["is not general enough"],
+    ),
+    (
+        "a token without bytes, captured by what is no task",
+        "#[derive(Clone, Copy)] pub struct MainThread(std::marker::PhantomData<*const ()>);
+         pub fn begin(token: MainThread) {
+             let _ = spawn(vgas_objects::task_of(move |((), _n): ((), ())| { let _here = token; }), ());
+         }",
+        &["call to unsafe function `vgas_objects::task_of`"],
+    ),
+    (
+        "a token without bytes, captured by what is no call",
+        "#[derive(Clone, Copy)] pub struct MainThread(std::marker::PhantomData<*const ()>);
+         pub fn begin(token: MainThread) {
+             let _ = thread::spawn(vgas_objects::called::call_of((), move |((), ())| { let _here = token; }));
+         }",
+        &["call to unsafe function `", "call_of`"],
+    ),
+    (
+        "a token without bytes that a task captures",
+        "#[derive(Clone, Copy)] pub struct MainThread(());
+         pub fn begin(token: MainThread) { let _ = task!(|_n: ()| -> () { let _here = token; }); }",
+        &["do not capture any variables", "`token` captured here"],
+    ),
+];
+
+/// Programs as the [attacks](ATTACKS), which do what may be done.
+const DEFENDED: &[(&str, &str)] = &[
+    (
+        "static references that a scope lends",
+        "pub fn begin(number: &'static u64, to: &'static mut u64) {
+             thread::scope(|scope| { let _ = scope.spawn(call!(|number, to| *to += *number)); });
+         }",
+    ),
+    (
+        "a lock that lives for ever",
+        "pub fn begin(lock: &'static DMutex<u64>) {
+             let _ = lock.with(1, task!(|of: &mut u64, by: u64| -> u64 { *of += by; *of }));
+             let _ = lock.with((), task!(|of: &mut u64, _n: ()| std::mem::take(of)));
+         }",
+    ),
+    (
+        "a value without bytes that is given",
+        "#[derive(Portable, Clone, Copy)] pub struct Token(());
+         pub fn begin(token: Token) {
+             let _ = spawn(task!(|token: Token| -> () { let _there = token; }), token);
+             let _ = thread::spawn(call!(|token| { let _there = token; }));
+         }",
+    ),
+];
+
 /// What they all would be without.
 const RIGHT: &str = "#[derive(Portable, Shareable)] pub struct Person { pub name: DString, pub age: u64 }
     pub fn begin(factor: u64) { let _ = spawn(task!(|factor: u64| -> u64 { 3 * factor }), factor); }
@@ -71,7 +161,9 @@ const RIGHT: &str = "#[derive(Portable, Shareable)] pub struct Person { pub name
 
 /// Beginning of each.
 const USES: &str = "#![allow(unused_imports)]
-    use vgas_objects::{DBox, DString, Portable, Shareable, call, prelude::thread, spawn, task};
+    #![forbid(unsafe_code)]
+    use vgas_objects::sync::DMutex;
+    use vgas_objects::{DBox, DString, Portable, Shareable, Task, call, prelude::thread, scope, spawn, task};
 ";
 
 /// The compiler of the cargo that runs this.
@@ -127,9 +219,25 @@ fn library() -> PathBuf {
 fn the_compiler_says_what_to_write_instead() {
     let library = library();
     for (what, program, words) in MISTAKES {
-        let said = compile(&library, program).expect_err(what);
-        for word in *words {
-            assert!(said.contains(word), "of {what}, nothing is said of {word:?}:\n{said}");
-        }
+        refuses(&library, what, program, words);
+    }
+}
+
+/// Goal: safe programs that would reach undefined behaviour do not compile, for the reason that is meant; their harmless twins do.
+#[test]
+fn the_compiler_refuses_attacks() {
+    let library = library();
+    for (what, program) in DEFENDED {
+        compile(&library, program).unwrap_or_else(|said| panic!("{what} is refused:\n{said}"));
+    }
+    for (what, program, words) in ATTACKS {
+        refuses(&library, what, program, words);
+    }
+}
+
+fn refuses(library: &Path, what: &str, program: &str, words: &[&str]) {
+    let said = compile(library, program).expect_err(what);
+    for word in words {
+        assert!(said.contains(word), "of {what}, nothing is said of {word:?}:\n{said}");
     }
 }

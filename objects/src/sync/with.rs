@@ -45,8 +45,14 @@ impl<T: Portable> DMutex<T> {
     /// }
     /// ```
     ///
-    /// It brings nothing along but its argument:
+    /// The value is the task's until it returns, however long the lock lives, and it brings nothing along but its argument:
     ///
+    /// ```compile_fail
+    /// # use vgas_objects::{sync::DMutex, task};
+    /// fn keep(count: &'static DMutex<u64>) {
+    ///     let _ = count.with((), task!(|count: &'static mut u64, _n: ()| -> () { *count += 1; }));
+    /// }
+    /// ```
     /// ```compile_fail,E0308
     /// # use vgas_objects::{sync::DMutex, task};
     /// fn add(count: &DMutex<u64>, by: u64) {
@@ -88,9 +94,10 @@ impl<T: Portable> DMutex<T> {
                 Err(LockError::Objects(_)) => Ended::Failed,
             }
         };
-        // Only what captures nothing is such a function.
-        let _: fn(_) -> _ = there;
-        match spawn_to(Rank(owner), task_of(there), work).join() {
+        crate::a_task_gets_what_it_uses_as_arguments(there);
+        // SAFETY: it coerces to a function pointer.
+        let there = unsafe { task_of(there) };
+        match spawn_to(Rank(owner), there, work).join() {
             Ok(Ended::Returned(result)) => Ok(result),
             Ok(Ended::Poisoned) => Err(LockError::Poisoned(offset)),
             Ok(Ended::Left(node)) => Err(LockError::Left { at: offset, node: vgas::NodeId(node) }),

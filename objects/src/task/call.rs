@@ -54,17 +54,23 @@ impl<'lent, L: Lent<'lent> + 'lent, R: Portable> Call<L, R> {
 }
 
 /// Makes a [`Call`] for `call!`, of a closure without captures.
+///
+/// # Safety
+/// As of [`task_of`].
 #[doc(hidden)]
-pub fn call_of<'s, L: Lent<'s>, R: Portable, F: Fn((L, ())) -> R + Copy + 'static>(
-    with: L,
-    function: F,
-) -> Call<L, R> {
-    Call { task: task_of::<(L, ()), R, F>(function), with }
+pub unsafe fn call_of<'s, L, R, F>(with: L, function: F) -> Call<L, R>
+where
+    L: Lent<'s>,
+    R: Portable,
+    F: Fn((L, ())) -> R + for<'a> Fn((L::For<'a>, ())) -> R + Copy + 'static,
+{
+    // SAFETY: the caller's promise.
+    Call { task: unsafe { task_of::<(L, ()), R, F>(function) }, with }
 }
 
-/// Says what a closure is called with, so that its types need not be written.
+/// Infers the arguments of a closure: what it is called with, for every lifetime.
 #[doc(hidden)]
-pub fn called_with<L, R, F: Fn((L, ())) -> R>(_: &L, function: F) -> F {
+pub fn called_with<'s, L: Lent<'s>, R, F: for<'a> Fn((L::For<'a>, ())) -> R>(_: &L, function: F) -> F {
     function
 }
 
@@ -207,6 +213,7 @@ macro_rules! call {
             $body
         });
         $crate::a_task_gets_what_it_uses_as_arguments(function);
-        $crate::called::call_of(with, function)
+        // SAFETY: it coerces to a function pointer.
+        unsafe { $crate::called::call_of(with, function) }
     }};
 }

@@ -37,9 +37,19 @@ unsafe extern "C" {
     static END: Entry;
 }
 
-/// Makes a task of a function without captures: `task!` does.
+/// Makes a task of a function without captures: `task!` does. It accepts what is lent for every lifetime: references end with the frame
+/// of the task, whatever the lifetime for which they were lent.
+///
+/// # Safety
+/// `F` captures nothing, not even values without bytes: other processes make one from nothing. It coerces to a function pointer, which
+/// [`a_task_gets_what_it_uses_as_arguments`] checks.
 #[doc(hidden)]
-pub fn task_of<'s, A: Arguments<'s>, R: Portable, F: Fn(A) -> R + Copy + 'static>(_: F) -> Task<A, R> {
+pub unsafe fn task_of<'s, A, R, F>(_: F) -> Task<A, R>
+where
+    A: Arguments<'s>,
+    R: Portable,
+    F: Fn(A) -> R + for<'a> Fn(A::For<'a>) -> R + Copy + 'static,
+{
     const { assert!(size_of::<F>() == 0, "a task captures nothing: what it needs are its arguments") };
     linked::entry!("vgas_tasks", sym code::<A, R, F>);
     Task { code: code::<A, R, F>, call: call::<A, R, F> }
@@ -51,7 +61,7 @@ pub fn task_of<'s, A: Arguments<'s>, R: Portable, F: Fn(A) -> R + Copy + 'static
 pub fn a_task_gets_what_it_uses_as_arguments<A, R>(_: fn(A) -> R) {}
 
 fn call<A, R, F: Fn(A) -> R + Copy + 'static>(arguments: A) -> R {
-    // SAFETY: a type without bytes that can be copied, of which there was a value: the task was made of it.
+    // SAFETY: a function without captures: whoever made the task has promised it.
     let function = unsafe { std::ptr::NonNull::<F>::dangling().read() };
     function(arguments)
 }
@@ -122,24 +132,28 @@ macro_rules! task {
     (|$lent:tt : $lent_type:ty, $argument:tt : $type:ty $(,)?| -> $result:ty $body:block) => {{
         let task = |($lent, $argument): ($lent_type, $type)| -> $result { $body };
         $crate::a_task_gets_what_it_uses_as_arguments(task);
-        $crate::task_of(task)
+        // SAFETY: it coerces to a function pointer.
+        unsafe { $crate::task_of(task) }
     }};
     (|$argument:tt : $type:ty $(,)?| -> $result:ty $body:block) => {{
         let task = |((), $argument): ((), $type)| -> $result { $body };
         $crate::a_task_gets_what_it_uses_as_arguments(task);
-        $crate::task_of(task)
+        // SAFETY: it coerces to a function pointer.
+        unsafe { $crate::task_of(task) }
     }};
     (|| -> $result:ty $body:block) => { $crate::task!(|_nothing: ()| -> $result $body) };
     // What the result is, the compiler finds out.
     (|$lent:tt : $lent_type:ty, $argument:tt : $type:ty $(,)?| $body:expr) => {{
         let task = |($lent, $argument): ($lent_type, $type)| $body;
         $crate::a_task_gets_what_it_uses_as_arguments(task);
-        $crate::task_of(task)
+        // SAFETY: it coerces to a function pointer.
+        unsafe { $crate::task_of(task) }
     }};
     (|$argument:tt : $type:ty $(,)?| $body:expr) => {{
         let task = |((), $argument): ((), $type)| $body;
         $crate::a_task_gets_what_it_uses_as_arguments(task);
-        $crate::task_of(task)
+        // SAFETY: it coerces to a function pointer.
+        unsafe { $crate::task_of(task) }
     }};
     (|| $body:expr) => { $crate::task!(|_nothing: ()| $body) };
     (move $($rest:tt)*) => { ::core::compile_error!("a task captures nothing, so that there is nothing to move: what it needs are its arguments") };

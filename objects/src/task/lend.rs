@@ -27,6 +27,9 @@ pub(super) const BYTES_MAX: usize = 2048;
     note = "what a task owns is its last argument; several values are a tuple, as in `task!(|(a, b): (u64, u64)| a + b)`"
 )]
 pub unsafe trait Lent<'s>: Sized + Send {
+    /// The same for another lifetime: a task accepts each, so that none can be told apart from the time for which it runs.
+    #[doc(hidden)]
+    type For<'a>: Lent<'a>;
     /// What a value takes while a task runs with it.
     #[doc(hidden)]
     type Frame;
@@ -57,6 +60,9 @@ pub unsafe trait Lent<'s>: Sized + Send {
 /// # Safety
 /// As of [`Lent`].
 pub unsafe trait Arguments<'s>: Sized {
+    /// As of [`Lent`].
+    #[doc(hidden)]
+    type For<'a>: Arguments<'a>;
     #[doc(hidden)]
     type Lent: Lent<'s>;
     #[doc(hidden)]
@@ -67,6 +73,7 @@ pub unsafe trait Arguments<'s>: Sized {
 
 // SAFETY: it is made of its parts.
 unsafe impl<'s, L: Lent<'s>, A: Portable> Arguments<'s> for (L, A) {
+    type For<'a> = (L::For<'a>, A);
     type Lent = L;
     type Given = A;
 
@@ -132,6 +139,7 @@ fn give<X: Portable>(value: X, to: &mut Vec<u8>) {
 
 // SAFETY: no bytes.
 unsafe impl Lent<'_> for () {
+    type For<'a> = ();
     type Frame = ();
     const BYTES: usize = 0;
 
@@ -146,6 +154,7 @@ unsafe impl Lent<'_> for () {
 
 // SAFETY: the bytes of the value.
 unsafe impl<'s, X: Shareable> Lent<'s> for &'s X {
+    type For<'a> = &'a X;
     type Frame = X;
     const BYTES: usize = size_of::<X>();
 
@@ -171,6 +180,7 @@ unsafe impl<'s, X: Shareable> Lent<'s> for &'s X {
 
 // SAFETY: the bytes of the value.
 unsafe impl<'s, X: Portable> Lent<'s> for &'s mut X {
+    type For<'a> = &'a mut X;
     type Frame = X;
     const BYTES: usize = size_of::<X>();
 
@@ -200,6 +210,7 @@ macro_rules! several {
     ($(($($part:ident $at:tt)+))*) => { $(
         // SAFETY: one after the other.
         unsafe impl<'s, $($part: Lent<'s>),+> Lent<'s> for ($($part,)+) {
+            type For<'a> = ($($part::For<'a>,)+);
             type Frame = ($(MaybeUninit<$part::Frame>,)+);
             const BYTES: usize = 0 $(+ $part::BYTES)+;
 
@@ -246,6 +257,7 @@ pub struct Given<X>(pub(super) X);
 
 // SAFETY: the bytes of the value.
 unsafe impl<X: Portable> Lent<'_> for Given<X> {
+    type For<'a> = Self;
     type Frame = ();
     const BYTES: usize = size_of::<X>();
 

@@ -174,6 +174,12 @@ impl ReadAhead {
         }
     }
 
+    /// Whether requests for so many pages at a time look as far ahead as any window: their reader has the next one in flight anyway, and
+    /// shorter runs would only cut it.
+    pub fn is_outrun_by(&self, pages: u64) -> bool {
+        self.window_max <= pages
+    }
+
     /// Somebody had to wait for pages of a segment (whose page numbers are given): what to fetch besides, if they are part of a scan,
     /// or of an operation of which more is left. Call it once for each request, in the order of the requests.
     pub fn miss(&mut self, missed: &Missed, segment: Range<PageIndex>) -> Option<Run> {

@@ -47,7 +47,7 @@ impl Runtime {
         }
         let own = PartitionId { segment: SegmentId::FIRST, owner: self.rank() };
         let segment = self.open_local(own, None)?;
-        self.segments.is_shown(&segment);
+        self.segments.is_shown(own, &segment);
         self.tell_absent();
         Ok(local.segment.get_or_init(|| segment))
     }

@@ -165,7 +165,11 @@ impl Builder {
         endpoint.open();
         let options = ClientOptions {
             whole_page_put: settings.ablation.whole_page_put,
-            window_pages_max: if settings.ablation.batch { u64::from(spec.frames / 8).max(1) } else { 1 },
+            // Two windows of each rank are to fit into half of the pool.
+            window_pages_max: match settings.ablation.batch {
+                true => u64::from(spec.frames / (4 * spec.local_ranks.max(1))).max(1),
+                false => 1,
+            },
             parts: crate::agent::parts(&settings),
             self_service: crate::agent::self_service(&settings),
             read_ahead: crate::agent::read_ahead(&settings, &spec),
@@ -725,7 +729,7 @@ impl Runtime {
             Err(_) if have_met => {}
             closed => closed?,
         }
-        self.client.set_local(std::ptr::null(), 0);
+        self.client.set_local(Vec::new());
         self.endpoint.set_absent(std::ptr::null(), 0);
         if !have_met {
             self.bootstrap.declare_end()?;

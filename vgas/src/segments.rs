@@ -34,7 +34,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vgas_cache::Failure;
-use vgas_cache::client::{Created, SegmentPages};
+use vgas_cache::client::{Created, LocalRange, SegmentPages};
 use vgas_cache::local::{Everywhere, LocalSegment};
 use vgas_cache::page::PageIndex;
 use vgas_cache::partition::{PartitionId, Policy, SEGMENTS_MAX, SegmentId};
@@ -175,7 +175,7 @@ impl Drop for LocalPart<'_> {
         // The agent is gone with the job, and its pages with it.
         let _ = self.segment.close();
         let segments = &self.runtime.segments;
-        segments.shown().retain(|&(base, _)| base != self.segment.base().addr());
+        segments.shown().retain(|shown| shown.base != self.segment.base().addr());
         self.runtime.tell_absent();
         segments.mapped.fetch_sub(self.counted, Relaxed);
         segments.open().retain(|open| *open != self.of);
@@ -199,8 +199,8 @@ pub(crate) struct Segments {
     mapped: AtomicU32,
     /// Which partitions are open beside the own part of the first segment: one that is opened twice would be mapped twice.
     open: Mutex<Vec<PartitionId>>,
-    /// Where this rank's segments are in its memory: first address and size.
-    shown: Mutex<Vec<(usize, usize)>>,
+    /// Where partitions are in this rank's memory.
+    shown: Mutex<Vec<LocalRange>>,
     used: Mutex<Vec<SegmentId>>,
     /// Those with a name, in the order in which they were attached.
     named: Mutex<Vec<NamedSegment>>,
@@ -250,21 +250,14 @@ impl Segments {
         self.named().iter().find(|named| named.segment == segment)?.reopened
     }
 
-    fn shown(&self) -> MutexGuard<'_, Vec<(usize, usize)>> {
+    fn shown(&self) -> MutexGuard<'_, Vec<LocalRange>> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A segment can be reached by pointers now.
-    pub fn is_shown(&self, segment: &LocalSegment) {
-        self.shown().push((segment.base().addr(), segment.bytes() as usize));
-    }
-
-    /// The smallest range of addresses that has all of them.
-    fn hull(&self) -> (usize, usize) {
-        let shown = self.shown();
-        let first = shown.iter().map(|&(base, _)| base).min().unwrap_or(0);
-        let end = shown.iter().map(|&(base, bytes)| base + bytes).max().unwrap_or(0);
-        (first, end - first)
+    /// A partition can be reached by pointers now.
+    pub fn is_shown(&self, of: PartitionId, segment: &LocalSegment) {
+        let (base, bytes) = (segment.base().addr(), segment.bytes() as usize);
+        self.shown().push(LocalRange { base, bytes, of });
     }
 
     /// All tiered ones that there are, in order: what all ranks have together, the same everywhere, first.
@@ -723,18 +716,16 @@ impl Runtime {
             }
         }
         let segment = opened?;
-        self.segments.is_shown(&segment);
+        self.segments.is_shown(of, &segment);
         self.tell_absent();
         let everywhere = self.addresses.of(of.segment);
         Ok(LocalPart { runtime: self, segment, of, counted, _everywhere: everywhere })
     }
 
-    /// Says where buffers of puts and gets may be absent pages: anywhere between the first address of this rank's segments and the
-    /// last. Other memory there is copied for nothing.
+    /// Says where buffers of puts, gets and messages may be absent pages.
     pub(crate) fn tell_absent(&self) {
-        let (base, bytes) = self.segments.hull();
-        let first = std::ptr::without_provenance(base);
-        self.client().set_local(first, bytes);
-        self.endpoint().set_absent(first, bytes);
+        self.client().set_local(self.segments.shown().clone());
+        let (base, bytes) = self.client().local();
+        self.endpoint().set_absent(std::ptr::without_provenance(base), bytes);
     }
 }

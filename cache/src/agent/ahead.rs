@@ -35,6 +35,9 @@ impl Agent {
         let first = missed.pages.start;
         let Some(segment) = self.scanned_with(first) else { return Ok(()) };
         let Some(detector) = self.scans.of(self.pool.layout().size_of(first)) else { return Ok(()) };
+        if detector.is_outrun_by(missed.pages.end - first) {
+            return Ok(());
+        }
         detector.miss(missed, segment).map_or(Ok(()), |run| self.fetch_run(run))
     }
 

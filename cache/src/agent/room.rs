@@ -117,17 +117,31 @@ impl Agent {
             if wish > 0 {
                 self.frames.wished[size.index()] = Wanted { frames: wish, until_ms: now_ms + WISH_MS };
             }
-            self.make_room_for(size, self.wished_for(size))?;
+            let (needed, wished) = (self.needed_for(size), self.frames.wished[size.index()].at(now_ms));
+            // In batches: victims in the order in which they were filled leave in long runs, and share one barrier.
+            if self.free_or_soon(size) < needed.max(wished - wished / 4).max(self.low_mark(size)) {
+                self.make_room_for(size, needed.max(wished))?;
+            }
         }
         self.balance()
     }
 
+    /// Free frames of a size below which more are made.
+    fn low_mark(&self, size: PageSize) -> u32 {
+        let kept = self.pool.free_target(size);
+        kept - kept / 4
+    }
+
     /// How many frames of this size somebody waits for or would like to be free.
     pub(super) fn wished_for(&self, size: PageSize) -> u32 {
-        let wanted = [self.frames.wished[size.index()], self.frames.asked[size.index()]];
-        let wanted = wanted.into_iter().map(|wanted| wanted.at(self.time.now_ms)).max().unwrap_or(0);
+        self.needed_for(size).max(self.frames.wished[size.index()].at(self.time.now_ms))
+    }
+
+    /// How many frames of this size a page, or another shard, waits for.
+    fn needed_for(&self, size: PageSize) -> u32 {
+        let asked = self.frames.asked[size.index()].at(self.time.now_ms);
         let later = self.frames.later.iter().filter(|(page, _)| self.size_of(*page) == size).count() as u32;
-        wanted.max(self.waiting_for(size)).max(later)
+        asked.max(self.waiting_for(size)).max(later)
     }
 
     /// How many pages of this size wait for a frame.
@@ -198,10 +212,10 @@ impl Agent {
 
     /// The same for pages of this size, of which at least so many are to come.
     pub(super) fn make_room_for(&mut self, size: PageSize, frames: u32) -> Result<(), CacheError> {
-        let target = self.pool.free_target(size).max(frames);
         let kept = self.pool.free_target(size);
+        let target = kept.max(frames);
         // In batches: what is taken from ranks in one turn shares one barrier, which interrupts all of them.
-        let low = if frames < kept { kept - kept / 4 } else { target };
+        let low = if frames < kept { self.low_mark(size) } else { target };
         if self.free_or_soon(size) >= low {
             return Ok(());
         }

@@ -19,6 +19,7 @@
 
 mod attach;
 mod landing;
+mod local_transfer;
 mod operation;
 mod own;
 mod pin;
@@ -40,6 +41,7 @@ use crate::pool::{
 use crate::read_ahead::{Detectors, ReadAheadSettings};
 use crate::request::{InPlace, InPlaceAnswer, Request, handler};
 use landing::Buffers;
+use local_transfer::{LocalTransfer, Stretch, Transfer};
 use operation::{Operation, Piece, Way};
 use own::{OwnPages, Patience};
 use relaxed::RelaxedSegments;
@@ -48,7 +50,7 @@ use segments::Segments;
 pub use service::PendingCall;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use under_way::{Started, UnderWay};
 pub use update::{PendingUpdates, SegmentUpdate};
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
@@ -111,9 +113,22 @@ pub struct Client {
     pool: Arc<PoolClient>,
     segments: Arc<Segments>,
     relaxed: RelaxedSegments,
-    /// Where this rank's own segment is in its memory, and how large; 0 when it is not.
+    /// The smallest range of addresses that has all of `local_parts`, for a first look; of 0 bytes when there are none.
     local_base: AtomicUsize,
     local_bytes: AtomicUsize,
+    /// The partitions that this process reaches through pointers.
+    local_parts: RwLock<Vec<LocalRange>>,
+}
+
+/// Where a partition is in this process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalRange {
+    /// First address.
+    pub base: usize,
+    /// Size in bytes.
+    pub bytes: usize,
+    /// Which partition.
+    pub of: PartitionId,
 }
 
 /// What operations need to go on, wherever the client is.
@@ -150,7 +165,7 @@ pub struct Pending<'c> {
 #[expect(clippy::large_enum_variant, reason = "a box would cost each miss an allocation")]
 enum Held {
     /// For the thread that waits for it where it was started.
-    Own(Operation),
+    Own(Transfer),
     /// It goes on by itself.
     Listed(Arc<Started>),
 }
@@ -217,6 +232,7 @@ impl Client {
             relaxed: RelaxedSegments::default(),
             local_base: AtomicUsize::new(0),
             local_bytes: AtomicUsize::new(0),
+            local_parts: RwLock::default(),
             core,
             pool,
         }
@@ -271,14 +287,17 @@ impl Client {
         self.segments.plain(of.into())
     }
 
-    /// Says where this rank's own segment is in its memory ([`crate::local`]); no bytes: nowhere any more. Buffers of puts and
-    /// gets may lie there afterwards, at the cost of a second copy.
-    pub fn set_local(&self, base: *const u8, bytes: usize) {
-        self.local_base.store(base.addr(), Relaxed);
-        self.local_bytes.store(bytes, Relaxed);
+    /// Says which partitions this process reaches through pointers, and where: buffers of gets and puts there may be absent pages. So may
+    /// any that lies between the first of their addresses and the last; other memory there is copied for nothing.
+    pub fn set_local(&self, parts: Vec<LocalRange>) {
+        let base = parts.iter().map(|part| part.base).min().unwrap_or(0);
+        let end = parts.iter().map(|part| part.base + part.bytes).max().unwrap_or(0);
+        *self.local_parts.write().unwrap_or_else(PoisonError::into_inner) = parts;
+        self.local_base.store(base, Relaxed);
+        self.local_bytes.store(end - base, Relaxed);
     }
 
-    /// What [`Client::set_local`] was told last: first address and size, 0 when the segment is nowhere.
+    /// The first address of what [`Client::set_local`] was told last, and the bytes up to its end; 0 when that was nothing.
     pub fn local(&self) -> (usize, usize) {
         (self.local_base.load(Relaxed), self.local_bytes.load(Relaxed))
     }
@@ -504,7 +523,7 @@ impl Client {
         let Some(first) = pieces.first() else { return Ok(nothing) };
         let counter = if matches!(first.way, Way::Get(_)) { Counter::GetMisses } else { Counter::PutMisses };
         let operation = Operation::of_pieces(known.partition, pieces, bounce);
-        let mut pending = Pending { core: &self.core, state: Some(Held::Own(operation)) };
+        let mut pending = Pending { core: &self.core, state: Some(Held::Own(Transfer::Plain(operation))) };
         if !pending.test()? {
             self.pool.count(counter, 1);
         }
@@ -575,6 +594,20 @@ impl Client {
         self.start_anywhere(known.partition, piece, patience)
     }
 
+    /// Where bytes are that this process reaches through pointers ([`Client::set_local`]), if they lie in one partition whose
+    /// pages a get from there, or a put to there, may use.
+    fn local_stretch(&self, address: *const u8, bytes: usize, is_source: bool) -> Option<Stretch> {
+        let local = self.local_parts.read().unwrap_or_else(PoisonError::into_inner);
+        let (part, offset) = local.iter().find_map(|part| {
+            let offset = address.addr().checked_sub(part.base)?;
+            (offset < part.bytes && bytes <= part.bytes - offset).then_some((part, offset as u64))
+        })?;
+        let known = self.check(part.of, offset, bytes as u64).ok().flatten()?;
+        let is_own = self.core.layout.peer_of_rank(part.of.owner) == self.core.endpoint.me();
+        let may_be_put = is_own && !known.read_only && !known.relaxed;
+        (is_source || may_be_put).then_some(Stretch { partition: known.partition, offset })
+    }
+
     /// An operation on the cluster's memory, which has been checked.
     fn start_anywhere(
         &self,
@@ -582,16 +615,29 @@ impl Client {
         piece: Piece,
         patience: Patience,
     ) -> Result<Pending<'_>, CacheError> {
-        let Piece { way, bytes, .. } = piece;
+        let Piece { way, bytes, offset } = piece;
         let counter = if matches!(way, Way::Get(_)) { Counter::GetMisses } else { Counter::PutMisses };
         let address = match way {
             Way::Get(to) => to.cast_const(),
             Way::Put(from) => from,
         };
         let page_bytes = partition.size.bytes() as usize;
-        let bounce = self.is_local(address).then(|| vec![0; page_bytes.min(bytes)].into_boxed_slice());
-        let operation = Operation::new(partition, piece, bounce, patience);
-        let mut pending = Pending { core: &self.core, state: Some(Held::Own(operation)) };
+        let is_local = self.is_local(address);
+        let is_put = matches!(way, Way::Put(_));
+        let here =
+            (is_local && bytes > page_bytes).then(|| self.local_stretch(address, bytes, is_put)).flatten();
+        let transfer = match here {
+            Some(here) => {
+                let there = Stretch { partition, offset };
+                let (from, to) = if is_put { (here, there) } else { (there, here) };
+                Transfer::Local(Box::new(LocalTransfer::new(&self.core, from, to, bytes as u64, is_put)))
+            }
+            None => {
+                let bounce = is_local.then(|| vec![0; page_bytes.min(bytes)].into_boxed_slice());
+                Transfer::Plain(Operation::new(partition, piece, bounce, patience))
+            }
+        };
+        let mut pending = Pending { core: &self.core, state: Some(Held::Own(transfer)) };
         if !pending.test()? {
             self.pool.count(counter, 1);
         }
@@ -683,6 +729,21 @@ impl Core {
         }
         // Only a hint: lost when the ring is full.
         let _ = self.try_ask(Request::Ahead { page: index }, &[]);
+    }
+
+    /// Has the agent make room before the frames run out: for what is left of an operation, if that is known to be long.
+    fn look_after_frames(&self, size: PageSize, pages_left: u64) {
+        let pool = &self.pool;
+        let wanted = u32::try_from(pages_left).unwrap_or(u32::MAX).min(pool.transfer_frames(size));
+        let free = pool.free_frames(size);
+        if wanted > pool.free_target(size) {
+            if free < wanted {
+                pool.wish_for_frames(size, wanted);
+                self.endpoint.ring(self.agent);
+            }
+        } else if pool.is_short_of_frames(size) {
+            self.endpoint.ring(self.agent);
+        }
     }
 
     fn try_ask(&self, request: Request, data: &[u8]) -> Result<bool, CacheError> {

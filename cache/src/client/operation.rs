@@ -5,7 +5,7 @@
 //! posted with their data ([`crate::request`]). Pages served in place by their home are read and written there, many at a time.
 
 use super::landing::{Asked, First};
-use super::own::{Brought, Patience, ReadId};
+use super::own::{Brought, PAGES_TO_A_LOOK, Patience, ReadId};
 use super::remote::RemoteState;
 use super::{CacheError, Core};
 use crate::error::PAGE_UNKNOWN;
@@ -98,6 +98,8 @@ pub(super) struct Operation {
     offset: u64,
     /// First byte behind.
     end: u64,
+    /// Bytes of all of it; 0 of many pieces.
+    total: u64,
     windows: VecDeque<Window>,
     /// Most pages of the next window: one after a page was gone before it was copied, then more again. Windows that are
     /// larger than what the pool has to spare would push each other out for ever.
@@ -148,6 +150,7 @@ impl Operation {
             way,
             offset,
             end,
+            total: bytes as u64,
             windows: VecDeque::new(),
             pages_max: WINDOW_PAGES,
             posted: None,
@@ -260,6 +263,11 @@ impl Operation {
         self.end - self.offset
     }
 
+    /// Pages of the present piece that lie behind the one it has come to.
+    fn pages_left(&self) -> u64 {
+        self.left().div_ceil(self.page_bytes() as u64).saturating_sub(1)
+    }
+
     /// Whether its bytes lie in this rank's own segment.
     pub(super) fn bounces(&self) -> bool {
         self.bounce.is_some()
@@ -369,6 +377,11 @@ impl Operation {
                 number,
             });
         }
+        // Of what is got once through a small cache, the pages that were read are to leave before those that were not.
+        let is_own = matches!(self.windows.front(), Some(Window { awaited: Awaited::Own(_), .. }));
+        let is_streamed =
+            is_own && self.total >> self.shift() > client.pool.transfer_frames(self.partition.size).into();
+        let brought = if is_streamed { client.pool.last_use(index) } else { None };
         let into = self.bounce.as_mut().map_or(to, |bounce| bounce.as_mut_ptr());
         // SAFETY: rules 1 and 3; a bounce has room for a page.
         match unsafe { client.pool.try_get(self.page(index), in_page as u32, into, bytes as u32) } {
@@ -376,6 +389,7 @@ impl Operation {
                 if hit == Attempt::HitNotify {
                     client.hint(index);
                 }
+                brought.into_iter().for_each(|brought| client.pool.set_last_use(brought));
                 if let Some(Window { awaited: Awaited::Agent(_), .. }) = self.windows.front() {
                     client.pool.taken(index);
                 }
@@ -581,7 +595,7 @@ impl Operation {
         }
         if bytes == self.page_bytes() && client.whole_page_put {
             // SAFETY: rule 1 for the source; rule 3.
-            if !unsafe { client.own.put_page(client, &self.partition, index, from) } {
+            if !unsafe { client.own.put_page(client, &self.partition, index, from, self.pages_left()) } {
                 return None;
             }
             self.step(bytes);
@@ -612,7 +626,11 @@ impl Operation {
         index: PageIndex,
         from: *const u8,
     ) -> Result<bool, CacheError> {
-        let Some(mut frame) = client.pool.stage(self.partition.size) else {
+        let staged = client.pool.stage(self.partition.size);
+        if staged.is_none() || self.pages_left().is_multiple_of(PAGES_TO_A_LOOK) {
+            client.look_after_frames(self.partition.size, self.pages_left());
+        }
+        let Some(mut frame) = staged else {
             return self.ask_for_room(client, index);
         };
         if let Some(wait) = self.room.take() {

@@ -38,6 +38,9 @@ const BATCH: usize = 8;
 /// Of so many looks at reads that have not ended, one asks the device: who waits for many looks at each of them.
 const LOOKS: u32 = 8;
 
+/// Of so many pages of a long put, one has the agent look whether there are frames for the others.
+pub(super) const PAGES_TO_A_LOOK: u64 = 16;
+
 /// Most bytes that are read in the thread that waits for them. More takes long enough for it to serve messages meanwhile.
 const NOW_BYTES_MAX: u64 = 64 << 10;
 
@@ -251,7 +254,7 @@ impl OwnPages {
         };
         let claims = core.pool.claim_run(first, most as usize);
         let Some(claim) = claims.first() else { return Brought::No };
-        self.look_after_frames(core, partition.size);
+        core.look_after_frames(partition.size, (end - first - claims.len() as u64).min(most));
         let claim_stored = claim.stored;
         if claim_stored == StoredPage::Zeros {
             drop(state);
@@ -266,7 +269,9 @@ impl OwnPages {
         let pages = first..first + claims.len() as u64;
         // Who stands in the way has the next page: from there on, another look says what is missing.
         let end = if claims.len() as u64 == most { end } else { pages.end };
-        state.missed(core, self, partition, pages, end);
+        if !state.ahead.of(partition.size).is_some_and(|ahead| ahead.is_outrun_by(most)) {
+            state.missed(core, self, partition, pages, end);
+        }
         if is_patient && claims.len() as u64 * page_bytes <= NOW_BYTES_MAX {
             drop(state);
             let read = match (&claims[..], claim_stored) {
@@ -318,7 +323,7 @@ impl OwnPages {
         is_good.unwrap_or(false)
     }
 
-    /// Writes a page that nobody has as a whole. False: it cannot be claimed.
+    /// Writes a page that nobody has as a whole, of an operation that has so many pages left. False: it cannot be claimed.
     ///
     /// # Safety
     /// As [`PoolClient::fill`].
@@ -328,12 +333,16 @@ impl OwnPages {
         partition: &Partition,
         page: PageIndex,
         from: *const u8,
+        left: u64,
     ) -> bool {
         if self.file(core, partition.id()).is_none() {
             return false;
         }
-        let Some(claim) = core.pool.claim(page) else { return false };
-        self.look_after_frames(core, partition.size);
+        let claim = core.pool.claim(page);
+        if claim.is_none() || left.is_multiple_of(PAGES_TO_A_LOOK) {
+            core.look_after_frames(partition.size, left);
+        }
+        let Some(claim) = claim else { return false };
         // SAFETY: passed on.
         unsafe { core.pool.fill(&claim, from) };
         core.pool.count(Counter::WholePagePuts, 1);
@@ -481,13 +490,6 @@ impl OwnPages {
             core.endpoint.ring(core.agent);
         }
     }
-
-    /// Has the agent make room before the frames run out.
-    fn look_after_frames(&self, core: &Core, size: PageSize) {
-        if core.pool.is_short_of_frames(size) {
-            core.endpoint.ring(core.agent);
-        }
-    }
 }
 
 impl State {
@@ -625,8 +627,9 @@ impl State {
             let most = self.reader.as_ref().map_or(1, |reader| reader.run_pages_max(size.bytes())) as u64;
             let free = u64::from(core.pool.free_frames(size).saturating_sub(kept));
             // In pieces that are worth an operation, unless they are the last.
-            let count = (pages.end - pages.start).min(most);
-            if free < count || self.free.is_empty() {
+            let wanted = (pages.end - pages.start).min(most);
+            let count = wanted.min(free);
+            if 2 * count < wanted || self.free.is_empty() {
                 self.to_fetch.push_front(ToFetch { partition, pages, marked });
                 break;
             }

@@ -5,7 +5,7 @@
 //! ([`vgas_rma::endpoint::Work`]).
 
 use super::Core;
-use super::operation::Operation;
+use super::local_transfer::Transfer;
 use super::own::ReadId;
 use crate::error::CacheError;
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ pub(super) struct Started {
 }
 
 enum State {
-    Running(Operation),
+    Running(Transfer),
     Ended(Result<(), CacheError>),
     /// Its end was reported, or nobody wants to hear of it.
     Over,
@@ -113,7 +113,7 @@ impl Started {
 
 impl UnderWay {
     /// Takes an operation that has not ended.
-    pub(super) fn add(&self, operation: Operation) -> Arc<Started> {
+    pub(super) fn add(&self, operation: Transfer) -> Arc<Started> {
         let is_put = operation.is_put();
         let state = Mutex::new(State::Running(operation));
         let (has_ended, awaited) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -331,10 +331,10 @@ impl PoolAgent {
         (0..self.shared.layout.block_count).flat_map(|block| self.shared.frames_in_block(block))
     }
 
-    /// How many frames for pages of a size ranks have wished for since the last call; an eighth of the pool at most.
+    /// How many frames for pages of a size ranks have wished for since the last call; half of the pool at most.
     pub fn take_wish(&self, size: PageSize) -> u32 {
         let wish = self.shared.wish(size);
-        let most = (self.shared.layout.frames_of(size) / 8).max(1);
+        let most = (self.shared.layout.frames_of(size) / 2).max(1);
         if wish.load(Relaxed) == 0 { 0 } else { wish.swap(0, Relaxed).min(most) }
     }
 

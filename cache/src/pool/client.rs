@@ -25,6 +25,9 @@ use vgas_nvm::{StoredPage, Whereabouts};
 use vgas_shm::copy::copy;
 use vgas_shm::{Mapping, Span, Update};
 
+/// Bytes of frames that a transfer larger than the cache keeps on their way: several operations of a device, each as long as it likes.
+const TRANSFER_BYTES: u32 = 4 << 20;
+
 /// How an attempt to use a page without help ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -716,6 +719,13 @@ impl PoolClient {
         self.shared.free_target(size)
     }
 
+    /// The most frames that one transfer larger than the cache keeps free or in write-back: as many as give the device long runs, and half
+    /// of those that there are.
+    pub fn transfer_frames(&self, size: PageSize) -> u32 {
+        let wanted = (TRANSFER_BYTES / size.bytes()).max(1);
+        wanted.min(self.shared.frames_now(size) / 2)
+    }
+
     /// How many frames for pages of this size are free, about.
     pub fn free_frames(&self, size: PageSize) -> u32 {
         self.shared.free_frames(size)
@@ -747,6 +757,21 @@ impl PoolClient {
         {
             // Never below 0: the agent may have dropped a reservation that took too long.
             let _ = word.fetch_update(AcqRel, Relaxed, |word| (word & 0xffff != 0).then(|| word - 1));
+        }
+    }
+
+    /// The frame of a page of this node's, and when it was used last; none when the node has no copy.
+    pub fn last_use(&self, page: PageIndex) -> Option<(FrameId, u32)> {
+        let entry = self.peek(page);
+        let frame = entry.state().readable().then(|| entry.frame())?;
+        Some((frame, self.shared.stamp(frame).ok()?.load(Relaxed)))
+    }
+
+    /// Has replacement see a frame as used at an earlier time: what is used once, in the order in which it came, is to leave in that order.
+    /// Only a hint: the frame may have another page by now.
+    pub fn set_last_use(&self, (frame, stamp): (FrameId, u32)) {
+        if let Ok(word) = self.shared.stamp(frame) {
+            word.store(stamp, Relaxed);
         }
     }
 

@@ -8,6 +8,7 @@ mod addresses;
 mod cluster;
 mod fetches;
 mod forms;
+mod large;
 mod local;
 mod locks;
 mod mates;

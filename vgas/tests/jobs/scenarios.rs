@@ -214,6 +214,7 @@ pub fn all() -> impl Iterator<Item = (&'static Scenario, Option<&'static str>)> 
         .chain(crate::local::ALL)
         .chain(crate::misses::ALL)
         .chain(crate::own::ALL)
+        .chain(crate::large::ALL)
         .chain(crate::parts::ALL)
         .chain(crate::fetches::ALL)
         .chain(crate::words::ALL)

@@ -36,6 +36,7 @@ mod rma;
 mod segments;
 mod seq;
 mod start;
+mod transfer;
 
 use crate::registry::Benchmark;
 
@@ -56,6 +57,7 @@ pub(crate) static ALL: &[Benchmark] = &[
     fetch::BENCHMARK,
     cold_seq::BENCHMARK,
     cold_random::BENCHMARK,
+    transfer::BENCHMARK,
     product::BENCHMARK,
     gemm_files::BENCHMARK,
     segments::BENCHMARK,

@@ -8,7 +8,7 @@ use crate::code;
 use crate::fatal::{fail, fatal};
 use crate::job;
 use libc::{c_int, c_void};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use vgas_cache::client::Pending;
 use vgas_rma::endpoint::{Endpoint, Handle};
 
@@ -192,6 +192,13 @@ unsafe fn sweep(endpoint: &Endpoint, handles: &mut [*mut Operation]) -> (usize, 
 /// Waits for all; all places are null afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_wait_all(handles: *mut *mut Operation, count: usize) {
+    // SAFETY: as the caller promised.
+    let (blocks, rest) = unsafe { table(handles, count) }.as_chunks::<8>();
+    let is_complete =
+        |handles: &[*mut Operation]| handles.iter().fold(0, |any, handle| any | handle.addr()) == 0;
+    if blocks.iter().all(|block| is_complete(block)) && is_complete(rest) {
+        return;
+    }
     let endpoint = endpoint();
     // SAFETY: as the caller promised.
     wait_until(endpoint, || unsafe { sweep(endpoint, table(handles, count)) }.1 == 0);
@@ -271,10 +278,31 @@ struct Implicit {
 thread_local! {
     /// Leaked, so that nothing is waited for when a thread or the process ends.
     static IMPLICIT: &'static RefCell<Implicit> = Box::leak(Box::default());
+
+    /// The bits of the kinds of which [`IMPLICIT`] has operations, and of an open access region. Constant and without a destructor: most waits
+    /// have nothing to wait for, and find that out by one load.
+    static OPEN: Cell<c_int> = const { Cell::new(0) };
 }
 
+/// Beside [`PUTS`] and [`GETS`] in [`OPEN`]: an access region has been begun.
+const REGION: c_int = 4;
+
 fn with_implicit<R>(with: impl FnOnce(&mut Implicit) -> R) -> R {
-    IMPLICIT.with(|implicit| with(&mut implicit.borrow_mut()))
+    IMPLICIT.with(|implicit| {
+        let mut implicit = implicit.borrow_mut();
+        let result = with(&mut implicit);
+        let bit = |bit, is_set| if is_set { bit } else { 0 };
+        let puts = bit(PUTS, !implicit.puts.operations.is_empty());
+        let gets = bit(GETS, !implicit.gets.operations.is_empty());
+        OPEN.set(puts | gets | bit(REGION, implicit.region.is_some()));
+        result
+    })
+}
+
+/// Whether this thread has no implicit operation of these kinds, and no access region.
+#[inline]
+fn has_none(kinds: c_int) -> bool {
+    OPEN.get() & (kinds | REGION) == 0
 }
 
 /// Which implicit operations a call is about. Bits, as the headers give them.
@@ -310,6 +338,9 @@ fn prune(endpoint: &Endpoint, kinds: c_int) -> bool {
 /// Waits for the implicit operations of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_wait_implicit(kinds: c_int) {
+    if has_none(kinds) {
+        return;
+    }
     let endpoint = endpoint();
     wait_until(endpoint, || prune(endpoint, kinds));
 }
@@ -319,7 +350,7 @@ pub extern "C" fn vgasi_wait_implicit(kinds: c_int) {
 pub extern "C" fn vgasi_try_implicit(kinds: c_int) -> c_int {
     let endpoint = endpoint();
     am::vgasi_poll();
-    if prune(endpoint, kinds) { code::OK } else { code::NOT_READY }
+    if has_none(kinds) || prune(endpoint, kinds) { code::OK } else { code::NOT_READY }
 }
 
 /// `gasnet_begin_nbi_accessregion`.

@@ -15,16 +15,21 @@ extern "C" {
 #if defined(__GNUC__)
 #define VGASI_INLINE static __inline__ __attribute__((__always_inline__, __unused__))
 #define VGASI_LIKELY(condition) __builtin_expect(!!(condition), 1)
+/* Whether the compiler knows that a length is none of a register. */
+#define VGASI_IS_NO_WORD(bytes) \
+    (__builtin_constant_p(bytes) && (bytes) != 8 && (bytes) != 4 && (bytes) != 2 && (bytes) != 1)
 #define VGASI_NORETURN __attribute__((__noreturn__))
 #else
 #define VGASI_INLINE static inline
 #define VGASI_LIKELY(condition) (condition)
+#define VGASI_IS_NO_WORD(bytes) 0
 #define VGASI_NORETURN
 #endif
 
 /* One rank's segment: `base` is its first address in its owner's process, by which everybody names it; `here` its first
  * address in this process, of which `reach` bytes may be loaded and stored (0: none). Of a tiered one, `cached` bytes may be
- * found in the node's pool (0: none), from the page of number `first_page` on: see vgasi_hit.h. */
+ * found in the node's pool (0: none), from the page of number `first_page` on: see vgasi_hit.h. At the first `words` offsets
+ * begin 8 bytes that may be loaded and stored. */
 typedef struct {
     uintptr_t base;
     char *here;
@@ -32,6 +37,8 @@ typedef struct {
     uintptr_t bytes;
     uintptr_t cached;
     uintptr_t first_page;
+    uintptr_t words;
+    uintptr_t unused;
 } vgasi_window_t;
 
 typedef struct vgasi_operation *vgasi_handle_t;
@@ -148,6 +155,18 @@ extern int vgasi_barrier_result(int *id);
 #define VGASI_LOW_BYTES(value, nbytes) ((char *)&(value))
 #endif
 
+/* Copies. A length that a register has becomes a single move, also where the compiler does not know it: a call of memcpy
+ * costs several times as much. */
+VGASI_INLINE void vgasi_move(void *to, const void *from, size_t bytes) {
+    switch (bytes) {
+    case 8: memcpy(to, from, 8); return;
+    case 4: memcpy(to, from, 4); return;
+    case 2: memcpy(to, from, 2); return;
+    case 1: memcpy(to, from, 1); return;
+    default: memcpy(to, from, bytes); return;
+    }
+}
+
 /* The address in this process of `bytes` bytes at the owner's address `there`; null when loads and stores do not reach
  * all of them, or when they lie outside of the segment: then the library is asked, which tells the two apart. Null for no
  * bytes, too: the other side may be null then, and compilers take what memcpy is given for an address that is not. */
@@ -161,6 +180,39 @@ VGASI_INLINE char *vgasi_reach(uint32_t rank, const void *there, size_t bytes) {
     /* Without bytes, bytes - 1 is more than any. */
     if (!VGASI_LIKELY(offset < reach && bytes - 1 < reach - offset)) return NULL;
     return window->here + offset;
+}
+
+/* Puts and gets of a register's length that loads and stores reach: whether that is done. Not in the last few bytes of a
+ * segment: one comparison is enough for all others. */
+VGASI_INLINE int vgasi_put_word(uint32_t rank, void *to, const void *from, size_t bytes) {
+    const vgasi_window_t *window;
+    uintptr_t offset;
+    if (VGASI_IS_NO_WORD(bytes) || !VGASI_LIKELY(rank < vgasi_nodes)) return 0;
+    window = &vgasi_windows[rank];
+    offset = (uintptr_t)to - window->base;
+    if (!VGASI_LIKELY(offset < window->words)) return 0;
+    switch (bytes) {
+    case 8: memcpy(window->here + offset, from, 8); return 1;
+    case 4: memcpy(window->here + offset, from, 4); return 1;
+    case 2: memcpy(window->here + offset, from, 2); return 1;
+    case 1: memcpy(window->here + offset, from, 1); return 1;
+    default: return 0;
+    }
+}
+VGASI_INLINE int vgasi_get_word(void *to, uint32_t rank, const void *from, size_t bytes) {
+    const vgasi_window_t *window;
+    uintptr_t offset;
+    if (VGASI_IS_NO_WORD(bytes) || !VGASI_LIKELY(rank < vgasi_nodes)) return 0;
+    window = &vgasi_windows[rank];
+    offset = (uintptr_t)from - window->base;
+    if (!VGASI_LIKELY(offset < window->words)) return 0;
+    switch (bytes) {
+    case 8: memcpy(to, window->here + offset, 8); return 1;
+    case 4: memcpy(to, window->here + offset, 4); return 1;
+    case 2: memcpy(to, window->here + offset, 2); return 1;
+    case 1: memcpy(to, window->here + offset, 1); return 1;
+    default: return 0;
+    }
 }
 
 #ifdef __cplusplus

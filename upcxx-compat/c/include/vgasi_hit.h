@@ -148,12 +148,12 @@ VGASI_APART size_t vgasi_get_pages(char *to, uint32_t rank, const char *from, si
     return done;
 }
 
-/* A whole put or get within one page, if it is a hit; with a length that the compiler knows, single moves. Whether it was. */
+/* A whole put or get within one page, if it is a hit; with the length of a register, a single move. Whether it was. */
 VGASI_INLINE int vgasi_put_hit(uint32_t rank, void *to, const void *from, size_t bytes) {
     vgasi_slot_t *slot;
     char *const here = vgasi_enter(rank, to, from, bytes, VGASI_MODIFIED, &slot);
     if (!VGASI_LIKELY(here != NULL)) return 0;
-    memcpy(here, from, bytes);
+    vgasi_move(here, from, bytes);
     vgasi_leave(slot, &slot->put_hits);
     return 1;
 }
@@ -161,7 +161,7 @@ VGASI_INLINE int vgasi_get_hit(void *to, uint32_t rank, const void *from, size_t
     vgasi_slot_t *slot;
     const char *const here = vgasi_enter(rank, from, to, bytes, VGASI_SHARED, &slot);
     if (!VGASI_LIKELY(here != NULL)) return 0;
-    memcpy(to, here, bytes);
+    vgasi_move(to, here, bytes);
     vgasi_leave(slot, &slot->get_hits);
     return 1;
 }

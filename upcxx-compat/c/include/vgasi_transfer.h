@@ -28,14 +28,18 @@ VGASI_APART vgasi_handle_t vgasi_start_get_apart(char *to, uint32_t rank, const 
     return done < bytes ? vgasi_get_nb(to + done, rank, from + done, bytes - done) : NULL;
 }
 
-/* Complete when they return. Constant sizes become single moves, which nobody sees half done. */
+/* Complete when they return. Sizes of registers are single moves, which nobody sees half done. */
 VGASI_INLINE void vgasi_put_now(uint32_t rank, void *to, const void *from, size_t bytes) {
-    char *const here = vgasi_reach(rank, to, bytes);
+    char *here;
+    if (vgasi_put_word(rank, to, from, bytes)) return;
+    here = vgasi_reach(rank, to, bytes);
     if (VGASI_LIKELY(here != NULL)) memcpy(here, from, bytes);
     else if (!vgasi_put_hit(rank, to, from, bytes)) vgasi_put_apart(rank, (char *)to, (const char *)from, bytes);
 }
 VGASI_INLINE void vgasi_get_now(void *to, uint32_t rank, const void *from, size_t bytes) {
-    const char *const here = vgasi_reach(rank, from, bytes);
+    const char *here;
+    if (vgasi_get_word(to, rank, from, bytes)) return;
+    here = vgasi_reach(rank, from, bytes);
     if (VGASI_LIKELY(here != NULL)) memcpy(to, here, bytes);
     else if (!vgasi_get_hit(to, rank, from, bytes)) vgasi_get_apart((char *)to, rank, (const char *)from, bytes);
 }
@@ -43,14 +47,18 @@ VGASI_INLINE void vgasi_get_now(void *to, uint32_t rank, const void *from, size_
 /* Complete when the handle has been waited for; null: now. The source of a put stays as it is until then if it says so, and
  * else only until this returns. */
 VGASI_INLINE vgasi_handle_t vgasi_start_put(uint32_t rank, void *to, const void *from, size_t bytes, int source_stays) {
-    char *const here = vgasi_reach(rank, to, bytes);
+    char *here;
+    if (vgasi_put_word(rank, to, from, bytes)) return NULL;
+    here = vgasi_reach(rank, to, bytes);
     if (VGASI_LIKELY(here != NULL)) memcpy(here, from, bytes);
     else if (!vgasi_put_hit(rank, to, from, bytes))
         return vgasi_start_put_apart(rank, (char *)to, (const char *)from, bytes, source_stays);
     return NULL;
 }
 VGASI_INLINE vgasi_handle_t vgasi_start_get(void *to, uint32_t rank, const void *from, size_t bytes) {
-    const char *const here = vgasi_reach(rank, from, bytes);
+    const char *here;
+    if (vgasi_get_word(to, rank, from, bytes)) return NULL;
+    here = vgasi_reach(rank, from, bytes);
     if (VGASI_LIKELY(here != NULL)) memcpy(to, here, bytes);
     else if (!vgasi_get_hit(to, rank, from, bytes))
         return vgasi_start_get_apart((char *)to, rank, (const char *)from, bytes);

@@ -25,7 +25,7 @@ use vgas_rma::Rank;
 pub const PAGE_BYTES: usize = 4096;
 
 /// One rank's segment, as the headers read it.
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Window {
     /// Its first address in its owner's process.
     base: AtomicUsize,
@@ -39,6 +39,8 @@ pub struct Window {
     cached: AtomicUsize,
     /// The number of the page at its beginning.
     first_page: AtomicUsize,
+    /// At how many of its offsets 8 bytes begin that loads and stores reach here.
+    words: AtomicUsize,
 }
 
 /// What `gasnet_seginfo_t` is.
@@ -57,6 +59,7 @@ impl Window {
         ("offsetof(vgasi_window_t, bytes)", offset_of!(Window, bytes)),
         ("offsetof(vgasi_window_t, cached)", offset_of!(Window, cached)),
         ("offsetof(vgasi_window_t, first_page)", offset_of!(Window, first_page)),
+        ("offsetof(vgasi_window_t, words)", offset_of!(Window, words)),
         ("sizeof(vgasi_window_t)", size_of::<Window>()),
     ];
 }
@@ -150,6 +153,7 @@ pub(crate) fn prepare(runtime: &Runtime) {
         bytes: AtomicUsize::new(0),
         cached: AtomicUsize::new(0),
         first_page: AtomicUsize::new(0),
+        words: AtomicUsize::new(0),
     };
     let windows: Box<[Window]> = (0..runtime.ranks()).map(|_| empty()).collect();
     vgasi_windows.store(Box::leak(windows).as_mut_ptr(), Ordering::Release);
@@ -308,6 +312,7 @@ pub unsafe extern "C" fn vgasi_segment_info(table: *mut SegmentInfo, count: c_in
         return code::NOT_INIT;
     }
     if table.is_null() || count < 0 {
+            window.words.store(bytes.saturating_sub(7), Ordering::Release);
         return code::BAD_ARG;
     }
     for (index, window) in windows().iter().enumerate().take(count as usize) {

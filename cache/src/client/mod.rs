@@ -35,8 +35,8 @@ use crate::page::{PageInSegment, PageIndex};
 use crate::partition::{Partition, PartitionId, Policy, SegmentId};
 use crate::parts::{History, Limits};
 use crate::pool::{
-    Attempt, Claim, Counter, CounterSnapshot, INLINE_BYTES, Known, PagePart, PageSize, PoolClient, WaitId,
-    WaitStatus,
+    Attempt, Claim, Counter, CounterSnapshot, INLINE_BYTES, Known, PagePart, PageSize, PageState, PoolClient,
+    WaitId, WaitStatus,
 };
 use crate::read_ahead::{Detectors, ReadAheadSettings};
 use crate::request::{InPlace, InPlaceAnswer, Request, handler};
@@ -57,6 +57,7 @@ use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::Sent;
 use vgas_rma::endpoint::{Endpoint, SegmentPiece, Token, Work};
 use vgas_rma::message::{Arrived, Payload, Source};
+use vgas_shm::copy::copy;
 
 /// What a client does and leaves; from the job's settings.
 #[derive(Clone, Debug)]
@@ -491,6 +492,58 @@ impl Client {
         pieces: &[SegmentPiece],
     ) -> Result<Pending<'_>, CacheError> {
         self.start_pieces(of.into(), pieces, |piece| Way::Put(piece.here)).map(Pending::listed)
+    }
+
+    /// Reads pieces that all lie in one page, if the page is cached here: true, and all are read. Never waits. After false, nothing
+    /// has been read, and the caller goes on with [`Client::get_pieces_nb`].
+    ///
+    /// # Safety
+    /// As [`Client::get`], for each piece.
+    pub unsafe fn get_pieces_cached(&self, of: impl Into<PartitionId>, pieces: &[SegmentPiece]) -> bool {
+        let copy = |page: *mut u8, here: *mut u8, bytes| {
+            // SAFETY: as the caller promised; `pieces_cached` passes on bytes of the page.
+            unsafe { copy(page, here, bytes) }
+        };
+        self.pieces_cached(of.into(), pieces, PageState::Shared, copy)
+    }
+
+    /// Writes pieces that all lie in one page, if this node may write the page; see [`Client::get_pieces_cached`].
+    ///
+    /// # Safety
+    /// As [`Client::put`], for each piece.
+    pub unsafe fn put_pieces_cached(&self, of: impl Into<PartitionId>, pieces: &[SegmentPiece]) -> bool {
+        let copy = |page: *mut u8, here: *mut u8, bytes| {
+            // SAFETY: as above, with the right to write.
+            unsafe { copy(here, page, bytes) }
+        };
+        self.pieces_cached(of.into(), pieces, PageState::Modified, copy)
+    }
+
+    /// Calls `copy` with the place in the page, the memory here and the length of each piece.
+    fn pieces_cached(
+        &self,
+        of: PartitionId,
+        pieces: &[SegmentPiece],
+        least: PageState,
+        copy: impl Fn(*mut u8, *mut u8, usize),
+    ) -> bool {
+        let (mut begin, mut end) = (u64::MAX, 0);
+        for piece in pieces {
+            if self.is_local(piece.here) {
+                return false;
+            }
+            begin = begin.min(piece.offset);
+            end = end.max(piece.offset.saturating_add(piece.bytes as u64));
+        }
+        let Some(bytes) = end.checked_sub(begin) else { return pieces.is_empty() };
+        let Some(part) = self.pool.locate(of, begin, bytes as usize) else { return false };
+        let copy_all = |first: *mut u8| {
+            for piece in pieces {
+                copy(first.wrapping_add((piece.offset - begin) as usize), piece.here, piece.bytes);
+            }
+        };
+        // SAFETY: the pieces lie in the part, and their other sides are memory that does not fault into tiered memory.
+        self.served(part, unsafe { self.pool.with_part(part, least, pieces.len() as u64, copy_all) })
     }
 
     fn start_pieces(

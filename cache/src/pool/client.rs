@@ -257,6 +257,46 @@ impl PoolClient {
         unsafe { self.put(&*recent.slot, part, from) }
     }
 
+    /// Does several copies from (least right: [`PageState::Shared`]) or to ([`PageState::Modified`]) a part of a page within one
+    /// handshake. On a hit, `copy` has been called with the address of the part's first byte, and counts as `copies` hits.
+    ///
+    /// # Safety
+    /// `copy` does nothing but to copy between these bytes and memory that does not fault into tiered memory, and writes them only
+    /// with the right to.
+    pub unsafe fn with_part(
+        &self,
+        part: PagePart,
+        least: PageState,
+        copies: u64,
+        copy: impl FnOnce(*mut u8),
+    ) -> Attempt {
+        let recent = RECENT.get();
+        let (_turn, slot) = if recent.client == self.client {
+            (None, recent.slot)
+        } else if let Some(slot) = self.slots.own_slot() {
+            (None, slot)
+        } else {
+            self.count(Counter::SlowPaths, 1);
+            let (turn, slot) = self.slots.shared_slot();
+            (Some(turn), slot)
+        };
+        // SAFETY: rule 1: a slot of this client, of this thread or under its guard.
+        let slot = unsafe { &*slot };
+        if !self.enter(slot, part.page) {
+            return Attempt::Miss(Entry::INVALID);
+        }
+        // SAFETY: rules 1 and 2: `enter` checked the page, `shared` keeps the table.
+        let word = unsafe { &*self.entries.add(part.page.0 as usize) };
+        let (attempt, entry) = self.settle(word, Entry::from_word(word.load(Acquire)), least, part.end());
+        if !matches!(attempt, Attempt::Miss(_)) {
+            let hits = if least == PageState::Modified { &slot.put_hits } else { &slot.get_hits };
+            hits.store(hits.load(Relaxed).wrapping_add(copies), Relaxed);
+            copy(self.bytes_of(entry, part));
+        }
+        slot.hazard.store(0, Release);
+        attempt
+    }
+
     /// Updates a word at `in_page` of a page, a multiple of the word's length, if this node may write it; yields what it was.
     /// Atomic with every other update, and with puts and loads of the whole word. None: a miss.
     #[inline(always)]

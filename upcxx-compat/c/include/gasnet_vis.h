@@ -74,7 +74,8 @@ extern gasnet_handle_t vgasi_gets(int _completion, void *_dstaddr, const size_t 
     ((void)vgasi_geti(_VGASI_IMPLICIT, dstcount, dstlist, dstlen, srcnode, srccount, srclist, srclen))
 
 /* ---- Strided: count[0] bytes, count[1] times at a distance of strides[0] bytes, all of it count[2] times at a
- * distance of strides[1], and so on up to count[stridelevels]. A count of 0 makes the section empty. ---- */
+ * distance of strides[1], and so on up to count[stridelevels]. A count of 0 makes the section empty. Dimensions may come in
+ * any order; strides are never negative. ---- */
 
 #define gasnet_puts_bulk(dstnode, dstaddr, dststrides, srcaddr, srcstrides, count, stridelevels) \
     ((void)vgasi_puts(_VGASI_BLOCKING, dstnode, dstaddr, dststrides, srcaddr, srcstrides, count, stridelevels))

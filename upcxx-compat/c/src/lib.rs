@@ -42,6 +42,8 @@ pub mod lock;
 mod log;
 mod long;
 mod object;
+mod runs;
+mod section;
 pub mod segment;
 pub mod tiered;
 pub mod transfer;

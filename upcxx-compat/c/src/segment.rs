@@ -168,14 +168,33 @@ pub(crate) fn offset_of(rank: u32, address: *const c_void, bytes: usize) -> Opti
     (offset <= limit && bytes <= limit - offset).then_some(offset as u64)
 }
 
-/// The address in this process of bytes of a rank's segment, if loads and stores reach all of them here.
-#[inline]
-pub(crate) fn mapped(rank: u32, address: *const c_void, bytes: usize) -> Option<*mut u8> {
-    let window = windows().get(rank as usize)?;
-    let reach = window.reach.load(Ordering::Acquire);
-    let offset = (address as usize).wrapping_sub(window.base.load(Ordering::Relaxed));
-    let is_reached = offset <= reach && bytes <= reach - offset;
-    is_reached.then(|| window.here.load(Ordering::Relaxed).wrapping_add(offset))
+/// The part of a rank's segment that loads and stores of this process reach; empty where there is none.
+#[derive(Clone, Copy)]
+pub(crate) struct Reach {
+    /// First address in the owner's process.
+    base: usize,
+    /// First address here.
+    here: *mut u8,
+    bytes: usize,
+}
+
+impl Reach {
+    pub(crate) fn of(rank: u32) -> Self {
+        let Some(window) = windows().get(rank as usize) else {
+            return Self { base: 0, here: std::ptr::null_mut(), bytes: 0 };
+        };
+        let bytes = window.reach.load(Ordering::Acquire);
+        let (base, here) = (window.base.load(Ordering::Relaxed), window.here.load(Ordering::Relaxed));
+        Self { base, here, bytes }
+    }
+
+    /// The address here of some bytes at an address of their owner, if all of them are reached.
+    #[inline(always)]
+    pub(crate) fn find(&self, there: usize, bytes: usize) -> Option<*mut u8> {
+        let offset = there.wrapping_sub(self.base);
+        let is_reached = offset <= self.bytes && bytes <= self.bytes - offset;
+        is_reached.then(|| self.here.wrapping_add(offset))
+    }
 }
 
 /// The address itself, where bytes of this rank that do not all lie in its segment are named: to itself a rank may name all
@@ -293,6 +312,7 @@ pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
         if let Some(here) = here {
             window.here.store(here, Ordering::Relaxed);
             window.reach.store(bytes, Ordering::Release);
+            window.words.store(bytes.saturating_sub(7), Ordering::Release);
         }
         if let Some((first_page, cached)) = hit::pages(runtime.client(), rank) {
             window.first_page.store(first_page, Ordering::Relaxed);
@@ -312,7 +332,6 @@ pub unsafe extern "C" fn vgasi_segment_info(table: *mut SegmentInfo, count: c_in
         return code::NOT_INIT;
     }
     if table.is_null() || count < 0 {
-            window.words.store(bytes.saturating_sub(7), Ordering::Release);
         return code::BAD_ARG;
     }
     for (index, window) in windows().iter().enumerate().take(count as usize) {

@@ -1,17 +1,21 @@
 //! Puts and gets of many pieces: vectors, indexed lists, strided sections (`gasnet_vis.h`).
 //!
 //! Both sides of a transfer are sequences of pieces. They are walked together: the next *run* is as long as the shorter
-//! of the two current pieces, and runs that continue each other on both sides are joined. A run whose remote bytes this
-//! process can load and store is a copy, also of own bytes outside of a segment, and so is one of a tiered segment whose page
-//! is cached here. Short runs of a pinned segment elsewhere are packed into messages, of which the target's agent makes runs
-//! again; long ones are puts and gets of their own. Runs of a tiered segment that follow each other in one page are one
-//! operation of the cache, and travel together where the page's home serves it in place. All of them are one operation. What
-//! is under way at a time is bounded.
+//! of the two current pieces, and runs that continue each other on both sides are joined ([`crate::runs`]). A section is reduced first, and is
+//! one loop of copies where this process can load and store all of its remote side ([`crate::section`]).
+//!
+//! A run whose remote bytes this process can load and store is a copy, also of own bytes outside of a segment. Short runs of a pinned segment
+//! elsewhere are packed into messages, which the target's agent unpacks; long ones are puts and gets of their own. Runs of a
+//! tiered segment are cut where its pages end. Those that follow each other in one page are copied together if the page is cached here; otherwise
+//! they are one operation of the cache, and travel together where the page's home serves it in place. All operations of a transfer complete as one,
+//! and a bounded number of them is in flight at a time.
 
 use crate::fatal::{fail, fatal};
 use crate::handle::{Operation, vgasi_accumulate, vgasi_wait};
 use crate::job;
-use crate::segment;
+use crate::runs::{self, Piece, Run, copy_run};
+use crate::section::{Section, TooLarge};
+use crate::segment::{self, Reach};
 use crate::transfer::{vgasi_get_nb, vgasi_put_nb};
 use libc::{c_int, c_void};
 use vgas_rma::Rank;
@@ -25,78 +29,33 @@ pub struct MemoryVector {
     bytes: usize,
 }
 
-/// Bytes at an address of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
-    address: usize,
-    bytes: usize,
-}
-
-/// Bytes at two addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    to: usize,
-    from: usize,
-    bytes: usize,
-}
-
-/// The pieces of a vector, without those that are empty.
-unsafe fn vector(count: usize, list: *const MemoryVector) -> impl Iterator<Item = Piece> + Clone {
+/// The pieces of a vector, which C gives as an array; one of no pieces may be null.
+unsafe fn vectors<'a>(list: *const MemoryVector, count: usize) -> &'a [MemoryVector] {
+    if count == 0 {
+        return &[];
+    }
     // SAFETY: rule 1: so many entries, which nobody changes during the operation.
-    let list = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
+    unsafe { std::slice::from_raw_parts(list, count) }
+}
+
+/// The pieces of a vector that are not empty.
+fn vector(list: &[MemoryVector]) -> impl Iterator<Item = Piece> {
     let pieces = list.iter().map(|entry| Piece { address: entry.address as usize, bytes: entry.bytes });
     pieces.filter(|piece| piece.bytes > 0)
 }
 
-/// The pieces of an indexed list.
-unsafe fn indexed(
-    count: usize,
-    list: *const *mut c_void,
-    bytes: usize,
-) -> impl Iterator<Item = Piece> + Clone {
-    let is_empty = count == 0 || bytes == 0;
+/// The addresses of an indexed list; none if its pieces are empty.
+unsafe fn addresses<'a>(count: usize, list: *const *mut c_void, bytes: usize) -> &'a [*mut c_void] {
+    if count == 0 || bytes == 0 {
+        return &[];
+    }
     // SAFETY: rule 1: so many entries, which nobody changes during the operation.
-    let list = if is_empty { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
+    unsafe { std::slice::from_raw_parts(list, count) }
+}
+
+/// The pieces of an indexed list.
+fn indexed(list: &[*mut c_void], bytes: usize) -> impl Iterator<Item = Piece> {
     list.iter().map(move |&address| Piece { address: address as usize, bytes })
-}
-
-/// The pieces of a strided section, the first dimension fastest.
-#[derive(Clone)]
-struct Strided<'a> {
-    address: usize,
-    strides: &'a [usize],
-    counts: &'a [usize],
-    /// How often each dimension but the first has been stepped in; none when all is done.
-    steps: Option<Vec<usize>>,
-}
-
-impl<'a> Strided<'a> {
-    /// `counts` is one longer than `strides`.
-    fn new(address: usize, strides: &'a [usize], counts: &'a [usize]) -> Self {
-        let is_empty = counts.contains(&0);
-        Self { address, strides, counts, steps: (!is_empty).then(|| vec![0; strides.len()]) }
-    }
-}
-
-impl Iterator for Strided<'_> {
-    type Item = Piece;
-
-    fn next(&mut self) -> Option<Piece> {
-        let steps = self.steps.as_mut()?;
-        let piece = Piece { address: self.address, bytes: self.counts[0] };
-        for (level, step) in steps.iter_mut().enumerate() {
-            *step += 1;
-            if *step < self.counts[level + 1] {
-                self.address = self.address.wrapping_add(self.strides[level]);
-                return Some(piece);
-            }
-            let back = self.strides[level].wrapping_mul(*step - 1);
-            self.address = self.address.wrapping_sub(back);
-            *step = 0;
-        }
-        self.steps = None;
-        Some(piece)
-    }
 }
 
 /// The counts and strides of a section, which C gives as arrays; strides of no levels may be null.
@@ -108,52 +67,6 @@ unsafe fn levels<'a>(array: *const usize, count: usize) -> &'a [usize] {
     unsafe { std::slice::from_raw_parts(array, count) }
 }
 
-/// Walks two sequences of pieces together, joining runs that continue each other. Both have the same number of bytes.
-struct Runs<D, S> {
-    to: D,
-    from: S,
-    rest_to: Piece,
-    rest_from: Piece,
-}
-
-impl<D: Iterator<Item = Piece>, S: Iterator<Item = Piece>> Runs<D, S> {
-    fn new(to: D, from: S) -> Self {
-        let nothing = Piece { address: 0, bytes: 0 };
-        Self { to, from, rest_to: nothing, rest_from: nothing }
-    }
-
-    /// The next run, not joined with what follows.
-    fn step(&mut self) -> Option<Run> {
-        if self.rest_to.bytes == 0 {
-            self.rest_to = self.to.next()?;
-        }
-        if self.rest_from.bytes == 0 {
-            self.rest_from = self.from.next()?;
-        }
-        let bytes = self.rest_to.bytes.min(self.rest_from.bytes);
-        let run = Run { to: self.rest_to.address, from: self.rest_from.address, bytes };
-        for rest in [&mut self.rest_to, &mut self.rest_from] {
-            rest.address = rest.address.wrapping_add(bytes);
-            rest.bytes -= bytes;
-        }
-        Some(run)
-    }
-
-    fn for_each(mut self, mut act: impl FnMut(Run)) {
-        let Some(mut run) = self.step() else { return };
-        while let Some(next) = self.step() {
-            let continues =
-                run.to.wrapping_add(run.bytes) == next.to && run.from.wrapping_add(run.bytes) == next.from;
-            if continues {
-                run.bytes += next.bytes;
-            } else {
-                act(std::mem::replace(&mut run, next));
-            }
-        }
-        act(run);
-    }
-}
-
 fn total(pieces: impl Iterator<Item = Piece>) -> usize {
     pieces.map(|piece| piece.bytes).sum()
 }
@@ -163,6 +76,32 @@ fn total(pieces: impl Iterator<Item = Piece>) -> usize {
 enum Remote {
     Destination(u32),
     Source(u32),
+}
+
+impl Remote {
+    /// The remote and the local address of a run.
+    #[inline(always)]
+    fn sides(self, run: Run) -> (usize, usize) {
+        match self {
+            Self::Destination(_) => (run.to, run.from),
+            Self::Source(_) => (run.from, run.to),
+        }
+    }
+
+    /// Copies a run whose remote side is at `mapped` in this process.
+    ///
+    /// # Safety
+    /// As [`copy_run`].
+    #[inline(always)]
+    unsafe fn copy(self, run: Run, mapped: *mut u8) {
+        // SAFETY: as the caller promised.
+        unsafe {
+            match self {
+                Self::Destination(_) => copy_run(mapped, pointer(run.from).cast(), run.bytes),
+                Self::Source(_) => copy_run(pointer(run.to).cast(), mapped, run.bytes),
+            }
+        }
+    }
 }
 
 /// How it completes; the numbers are those of `gasnet_vis.h`.
@@ -179,48 +118,45 @@ const OWN_MAX: usize = 128;
 /// Short runs that are packed at a time: some messages' worth.
 const PACKED_MAX: usize = 4096;
 
+/// Runs of a page of a tiered segment that are copied at a time: the page is in use for as long.
+const PAGE_RUNS_MAX: usize = 1024;
+
 /// The longest run that is packed: above it, a message of its own costs less than copying its bytes twice.
 const PACKED_BYTES_MAX: usize = 2048;
 
-/// The runs of one transfer that are not copies.
-struct Runner {
+/// The runs of a transfer that are not all copies through the mapped segment: copies them, or starts operations for them.
+struct Operations {
     remote: Remote,
     is_tiered: bool,
+    /// Runs of a pinned segment that will travel together, or of a tiered segment's page.
     short: Vec<SegmentPiece>,
     started: Vec<*mut Operation>,
-    /// Those that are gets of packed pieces; each holds as many bytes as it gets, which no bound makes less.
+    /// Gets of packed pieces. Each holds as many bytes as it gets, so `OWN_MAX` does not count them.
     packed: Vec<*mut Operation>,
 }
 
-impl Runner {
+impl Operations {
     fn new(remote: Remote) -> Self {
         let is_tiered = segment::is_tiered();
         Self { remote, is_tiered, short: Vec::new(), started: Vec::new(), packed: Vec::new() }
     }
 
-    /// Copies a run, or starts it.
+    /// Copies a run of this rank's own memory outside of its segment, or starts an operation.
     fn run(&mut self, run: Run) {
-        let (rank, there, here) = match self.remote {
-            Remote::Destination(rank) => (rank, run.to, run.from),
-            Remote::Source(rank) => (rank, run.from, run.to),
-        };
-        let mapped = segment::mapped(rank, pointer(there), run.bytes);
-        if let Some(mapped) = mapped.or_else(|| segment::own(rank, pointer(there), run.bytes)) {
-            let (to, from) = match self.remote {
-                Remote::Destination(_) => (mapped, pointer(here).cast::<u8>()),
-                Remote::Source(_) => (pointer(here).cast::<u8>(), mapped),
-            };
-            // SAFETY: rules 1 and 5: the local side is valid, the remote side is mapped here; they may overlap.
-            return unsafe { std::ptr::copy(from, to, run.bytes) };
+        let (Remote::Destination(rank) | Remote::Source(rank)) = self.remote;
+        let (there, here) = self.remote.sides(run);
+        if let Some(own) = segment::own(rank, pointer(there), run.bytes) {
+            // SAFETY: rules 1 and 5: both are memory of this process.
+            return unsafe { self.remote.copy(run, own) };
         }
+        let offset = segment::checked_offset(rank, pointer(there), run.bytes);
         if self.is_tiered {
-            return self.run_tiered(rank, there, here, run.bytes);
+            return self.run_tiered(offset, here, run.bytes);
         }
         if run.bytes <= PACKED_BYTES_MAX {
-            let offset = segment::checked_offset(rank, pointer(there), run.bytes);
             self.short.push(SegmentPiece { offset, here: pointer(here).cast(), bytes: run.bytes });
             if self.short.len() == PACKED_MAX {
-                self.pack();
+                self.start_short();
             }
             return;
         }
@@ -237,36 +173,37 @@ impl Runner {
         }
     }
 
-    /// Copies a run of a tiered segment whose page is here, or keeps it until the runs of its page are complete.
-    fn run_tiered(&mut self, rank: u32, there: usize, here: usize, bytes: usize) {
-        let offset = segment::checked_offset(rank, pointer(there), bytes);
+    /// Keeps a run of a tiered segment, cut where pages end, until the runs of each page are complete.
+    fn run_tiered(&mut self, mut offset: u64, mut here: usize, mut bytes: usize) {
+        let page_bytes = job::joined().runtime.client().page_bytes() as u64;
+        while bytes > 0 {
+            let page = offset / page_bytes;
+            let now = bytes.min(((page + 1) * page_bytes - offset) as usize);
+            let is_next = self.short.last().is_none_or(|last| last.offset / page_bytes == page);
+            if !is_next || self.short.len() == PAGE_RUNS_MAX {
+                self.start_short();
+            }
+            self.short.push(SegmentPiece { offset, here: pointer(here).cast(), bytes: now });
+            offset += now as u64;
+            here = here.wrapping_add(now);
+            bytes -= now;
+        }
+    }
+
+    /// Copies the kept runs of a page that is cached here, or starts them as one operation.
+    fn start_tiered(&mut self) {
         let client = job::joined().runtime.client();
-        let here = pointer(here).cast::<u8>();
         // SAFETY: rule 1.
         let is_done = unsafe {
             match self.remote {
-                Remote::Destination(_) => client.put_cached(Rank(rank), offset, here, bytes),
-                Remote::Source(_) => client.get_cached(Rank(rank), offset, here, bytes),
+                Remote::Destination(rank) => client.put_pieces_cached(Rank(rank), &self.short),
+                Remote::Source(rank) => client.get_pieces_cached(Rank(rank), &self.short),
             }
         };
         if is_done {
             return;
         }
-        let page_of = |offset: u64| offset / client.page_bytes() as u64;
-        let is_next = self.short.last().is_some_and(|last| page_of(last.offset) == page_of(offset));
-        if !is_next || self.short.len() == PACKED_MAX {
-            self.start_tiered();
-        }
-        self.short.push(SegmentPiece { offset, here, bytes });
-    }
-
-    /// Starts the runs of a page as one operation.
-    fn start_tiered(&mut self) {
-        if self.short.is_empty() {
-            return;
-        }
         self.limit_started();
-        let client = job::joined().runtime.client();
         // SAFETY: rule 1. What the operation reads and writes stays until it is complete.
         let started = unsafe {
             match self.remote {
@@ -279,7 +216,6 @@ impl Runner {
             Ok(operation) => self.started.push(operation),
             Err(error) => fail(error),
         }
-        self.short.clear();
     }
 
     /// Waits until there is room for one more operation.
@@ -290,14 +226,8 @@ impl Runner {
         }
     }
 
-    /// Starts the short runs.
-    fn pack(&mut self) {
-        if self.is_tiered {
-            return self.start_tiered();
-        }
-        if self.short.is_empty() {
-            return;
-        }
+    /// Starts packed runs of a pinned segment.
+    fn start_packed(&mut self) {
         let endpoint = job::joined().runtime.endpoint();
         let started = match self.remote {
             Remote::Destination(rank) => {
@@ -319,50 +249,185 @@ impl Runner {
             Ok(operation) => self.packed.push(operation),
             Err(error) => fail(error),
         }
+    }
+
+    /// Starts the runs that have been kept.
+    fn start_short(&mut self) {
+        if self.short.is_empty() {
+            return;
+        }
+        if self.is_tiered {
+            self.start_tiered();
+        } else {
+            self.start_packed();
+        }
         self.short.clear();
     }
 
-    /// What is left of all runs; null when they are complete.
-    fn finish(mut self) -> *mut Operation {
-        self.pack();
+    /// Completes the transfer as asked, when all runs have been passed to it.
+    fn finish(mut self, completion: c_int) -> *mut Operation {
+        self.start_short();
         self.started.append(&mut self.packed);
+        let kind = match self.remote {
+            Remote::Destination(_) => crate::handle::PUTS,
+            Remote::Source(_) => crate::handle::GETS,
+        };
         // SAFETY: rule 2: made here, and given on.
-        unsafe { Operation::group(self.started) }
+        unsafe {
+            let all = Operation::group(self.started);
+            match completion {
+                BLOCKING => vgasi_wait(all),
+                EXPLICIT => return all,
+                _ => vgasi_accumulate(all, kind),
+            }
+        }
+        std::ptr::null_mut()
     }
 }
 
-fn transfer(
-    completion: c_int,
-    remote: Remote,
-    to: impl Iterator<Item = Piece> + Clone,
-    from: impl Iterator<Item = Piece> + Clone,
-) -> *mut Operation {
-    let (to_bytes, from_bytes) = (total(to.clone()), total(from.clone()));
-    if to_bytes != from_bytes {
-        let (what, rank) = match remote {
-            Remote::Destination(rank) => ("put to", rank),
-            Remote::Source(rank) => ("get from", rank),
-        };
-        fatal(format_args!(
-            "a {what} node {rank} whose source has {from_bytes} bytes and whose destination has {to_bytes}"
-        ));
-    }
-    let mut runner = Runner::new(remote);
-    Runs::new(to, from).for_each(|run| runner.run(run));
-    let kind = match remote {
-        Remote::Destination(_) => crate::handle::PUTS,
-        Remote::Source(_) => crate::handle::GETS,
+/// Ends the job: the two sides have different numbers of bytes.
+#[cold]
+fn unequal(remote: Remote, to_bytes: usize, from_bytes: usize) -> ! {
+    let (what, rank) = match remote {
+        Remote::Destination(rank) => ("put to", rank),
+        Remote::Source(rank) => ("get from", rank),
     };
-    // SAFETY: rule 2: just made, and given on.
-    unsafe {
-        let all = runner.finish();
-        match completion {
-            BLOCKING => vgasi_wait(all),
-            EXPLICIT => return all,
-            _ => vgasi_accumulate(all, kind),
+    fatal(format_args!(
+        "a {what} node {rank} whose source has {from_bytes} bytes and whose destination has {to_bytes}"
+    ));
+}
+
+/// One transfer. Most have nothing but copies.
+struct Transfer {
+    remote: Remote,
+    operations: Option<Box<Operations>>,
+}
+
+impl Transfer {
+    #[inline(always)]
+    fn new(remote: Remote) -> Self {
+        Self { remote, operations: None }
+    }
+
+    /// The remote segment, as far as loads and stores reach it.
+    #[inline(always)]
+    fn reach(&self) -> Reach {
+        let (Remote::Destination(rank) | Remote::Source(rank)) = self.remote;
+        Reach::of(rank)
+    }
+
+    /// Copies a run, or passes it on. Its callers have a closure each, so that each is compiled into its loop.
+    #[inline(always)]
+    fn run(&mut self, reach: Reach, run: Run) {
+        let (there, _) = self.remote.sides(run);
+        match reach.find(there, run.bytes) {
+            // SAFETY: rules 1 and 5: the local side is valid, the remote side is mapped here.
+            Some(mapped) => unsafe { self.remote.copy(run, mapped) },
+            None => self.run_apart(run),
         }
     }
-    std::ptr::null_mut()
+
+    #[inline(never)]
+    fn run_apart(&mut self, run: Run) {
+        let remote = self.remote;
+        self.operations.get_or_insert_with(|| Box::new(Operations::new(remote))).run(run);
+    }
+
+    #[inline(always)]
+    fn finish(self, completion: c_int) -> *mut Operation {
+        match self.operations {
+            None => std::ptr::null_mut(),
+            Some(operations) => operations.finish(completion),
+        }
+    }
+}
+
+fn transfer_vectors(
+    completion: c_int,
+    remote: Remote,
+    to: &[MemoryVector],
+    from: &[MemoryVector],
+) -> *mut Operation {
+    let mut transfer = Transfer::new(remote);
+    let reach = transfer.reach();
+    let pair = |index: usize| {
+        let (to, from) = (to.get(index)?, from.get(index)?);
+        let run = Run { to: to.address as usize, from: from.address as usize, bytes: to.bytes };
+        (to.bytes == from.bytes && to.bytes > 0).then_some(run)
+    };
+    let done = runs::for_each_pair(pair, |run| transfer.run(reach, run));
+    if done < to.len().max(from.len())
+        && !runs::for_each_run(vector(&to[done..]), vector(&from[done..]), |run| transfer.run(reach, run))
+    {
+        unequal(remote, total(vector(to)), total(vector(from)));
+    }
+    transfer.finish(completion)
+}
+
+fn transfer_indexed(
+    completion: c_int,
+    remote: Remote,
+    (to, to_bytes): (&[*mut c_void], usize),
+    (from, from_bytes): (&[*mut c_void], usize),
+) -> *mut Operation {
+    let mut transfer = Transfer::new(remote);
+    let reach = transfer.reach();
+    if to_bytes == from_bytes && to.len() == from.len() {
+        let pair = |index: usize| {
+            let (&to, &from) = (to.get(index)?, from.get(index)?);
+            Some(Run { to: to as usize, from: from as usize, bytes: to_bytes })
+        };
+        runs::for_each_pair(pair, |run| transfer.run(reach, run));
+    } else if !runs::for_each_run(indexed(to, to_bytes), indexed(from, from_bytes), |run| {
+        transfer.run(reach, run)
+    }) {
+        unequal(remote, to.len() * to_bytes, from.len() * from_bytes);
+    }
+    transfer.finish(completion)
+}
+
+fn transfer_section(
+    completion: c_int,
+    remote: Remote,
+    to: (*mut c_void, &[usize]),
+    from: (*mut c_void, &[usize]),
+    counts: &[usize],
+) -> *mut Operation {
+    let ((to, to_strides), (from, from_strides)) = (to, from);
+    let mut section = Section::at(to as usize, from as usize);
+    match section.shape(to_strides, from_strides, counts) {
+        Ok(true) => {}
+        Ok(false) => return std::ptr::null_mut(),
+        Err(TooLarge) => fatal(format_args!(
+            "a section of {counts:?} bytes and steps with strides of {to_strides:?} and {from_strides:?} goes beyond the \
+             highest address; strides cannot be negative"
+        )),
+    }
+    let (rank, (there, extent)) = match remote {
+        Remote::Destination(rank) => (rank, section.to_range()),
+        Remote::Source(rank) => (rank, section.from_range()),
+    };
+    let mapped = match Reach::of(rank).find(there, extent) {
+        None if !segment::is_tiered() => segment::own(rank, pointer(there), extent),
+        mapped => mapped,
+    };
+    if let Some(mapped) = mapped {
+        // SAFETY: rules 1 and 5: the local side is valid, the remote side is mapped here or this rank's own memory.
+        unsafe {
+            match remote {
+                Remote::Destination(_) => section.copy(mapped, from.cast()),
+                Remote::Source(_) => section.copy(to.cast(), mapped),
+            }
+        }
+        return std::ptr::null_mut();
+    }
+    if segment::own(rank, pointer(there), extent).is_none() {
+        segment::checked_offset(rank, pointer(there), extent);
+    }
+    let mut transfer = Transfer::new(remote);
+    let reach = transfer.reach();
+    section.for_each(|run| transfer.run(reach, run));
+    transfer.finish(completion)
 }
 
 /// `gasnet_putv_bulk` and its likes.
@@ -376,8 +441,8 @@ pub unsafe extern "C" fn vgasi_putv(
     from: *const MemoryVector,
 ) -> *mut Operation {
     // SAFETY: as the caller promised.
-    let (to, from) = unsafe { (vector(to_count, to), vector(from_count, from)) };
-    transfer(completion, Remote::Destination(rank), to, from)
+    let (to, from) = unsafe { (vectors(to, to_count), vectors(from, from_count)) };
+    transfer_vectors(completion, Remote::Destination(rank), to, from)
 }
 
 /// `gasnet_getv_bulk` and its likes.
@@ -391,8 +456,8 @@ pub unsafe extern "C" fn vgasi_getv(
     from: *const MemoryVector,
 ) -> *mut Operation {
     // SAFETY: as the caller promised.
-    let (to, from) = unsafe { (vector(to_count, to), vector(from_count, from)) };
-    transfer(completion, Remote::Source(rank), to, from)
+    let (to, from) = unsafe { (vectors(to, to_count), vectors(from, from_count)) };
+    transfer_vectors(completion, Remote::Source(rank), to, from)
 }
 
 /// `gasnet_puti_bulk` and its likes.
@@ -408,8 +473,8 @@ pub unsafe extern "C" fn vgasi_puti(
     from_bytes: usize,
 ) -> *mut Operation {
     // SAFETY: as the caller promised.
-    let (to, from) = unsafe { (indexed(to_count, to, to_bytes), indexed(from_count, from, from_bytes)) };
-    transfer(completion, Remote::Destination(rank), to, from)
+    let (to, from) = unsafe { (addresses(to_count, to, to_bytes), addresses(from_count, from, from_bytes)) };
+    transfer_indexed(completion, Remote::Destination(rank), (to, to_bytes), (from, from_bytes))
 }
 
 /// `gasnet_geti_bulk` and its likes.
@@ -425,8 +490,8 @@ pub unsafe extern "C" fn vgasi_geti(
     from_bytes: usize,
 ) -> *mut Operation {
     // SAFETY: as the caller promised.
-    let (to, from) = unsafe { (indexed(to_count, to, to_bytes), indexed(from_count, from, from_bytes)) };
-    transfer(completion, Remote::Source(rank), to, from)
+    let (to, from) = unsafe { (addresses(to_count, to, to_bytes), addresses(from_count, from, from_bytes)) };
+    transfer_indexed(completion, Remote::Source(rank), (to, to_bytes), (from, from_bytes))
 }
 
 /// `gasnet_puts_bulk` and its likes.
@@ -449,9 +514,7 @@ pub unsafe extern "C" fn vgasi_puts(
             levels(counts, stride_levels + 1),
         )
     };
-    let to = Strided::new(to as usize, to_strides, counts);
-    let from = Strided::new(from as usize, from_strides, counts);
-    transfer(completion, Remote::Destination(rank), to, from)
+    transfer_section(completion, Remote::Destination(rank), (to, to_strides), (from, from_strides), counts)
 }
 
 /// `gasnet_gets_bulk` and its likes.
@@ -474,49 +537,5 @@ pub unsafe extern "C" fn vgasi_gets(
             levels(counts, stride_levels + 1),
         )
     };
-    let to = Strided::new(to as usize, to_strides, counts);
-    let from = Strided::new(from as usize, from_strides, counts);
-    transfer(completion, Remote::Source(rank), to, from)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pieces(list: &[(usize, usize)]) -> Vec<Piece> {
-        list.iter().map(|&(address, bytes)| Piece { address, bytes }).collect()
-    }
-
-    fn runs(to: &[(usize, usize)], from: &[(usize, usize)]) -> Vec<(usize, usize, usize)> {
-        let mut found = Vec::new();
-        Runs::new(pieces(to).into_iter(), pieces(from).into_iter())
-            .for_each(|run| found.push((run.to, run.from, run.bytes)));
-        found
-    }
-
-    #[test]
-    fn runs_are_as_long_as_both_sides_allow() {
-        assert_eq!(runs(&[], &[]), []);
-        assert_eq!(runs(&[(100, 8)], &[(200, 8)]), [(100, 200, 8)]);
-        assert_eq!(runs(&[(100, 6)], &[(200, 2), (300, 4)]), [(100, 200, 2), (102, 300, 4)]);
-        assert_eq!(
-            runs(&[(100, 3), (110, 3)], &[(200, 4), (300, 2)]),
-            [(100, 200, 3), (110, 203, 1), (111, 300, 2)]
-        );
-        // What continues on both sides is one run, however it was cut.
-        assert_eq!(runs(&[(100, 1), (101, 5)], &[(200, 4), (204, 2)]), [(100, 200, 6)]);
-    }
-
-    #[test]
-    fn a_section_is_walked_first_dimension_first() {
-        let walk = |strides: &[usize], counts: &[usize]| {
-            Strided::new(1000, strides, counts).map(|piece| (piece.address, piece.bytes)).collect::<Vec<_>>()
-        };
-        assert_eq!(walk(&[], &[5]), [(1000, 5)]);
-        assert_eq!(walk(&[], &[0]), []);
-        assert_eq!(walk(&[10], &[4, 3]), [(1000, 4), (1010, 4), (1020, 4)]);
-        assert_eq!(walk(&[10], &[4, 0]), []);
-        assert_eq!(walk(&[10, 100], &[1, 2, 2]), [(1000, 1), (1010, 1), (1100, 1), (1110, 1)]);
-        assert_eq!(walk(&[10, 100, 7], &[1, 1, 2, 2]), [(1000, 1), (1100, 1), (1007, 1), (1107, 1)]);
-    }
+    transfer_section(completion, Remote::Source(rank), (to, to_strides), (from, from_strides), counts)
 }

@@ -176,6 +176,9 @@ fn deaths_are_told_once() {
         ("crash-in-segment-twice", "compute", "SIGSEGV"),
         ("put-outside", "poll", "outside of the segment of node 2"),
         ("get-outside", "barrier", "outside of the segment of node 2"),
+        ("section-back", "poll", "strides cannot be negative"),
+        ("section-huge", "compute", "goes beyond the highest address"),
+        ("section-outside", "barrier", "outside of the segment of node 2"),
         ("put-nowhere", "compute", "there is no node 3"),
         ("fail-in-signal", "poll", "there is no node 3"),
     ] {

@@ -1,6 +1,7 @@
 /* A client that ends badly, or asks for what cannot be. Arguments: what happens, the rank that does it (-1: all), what the
  * others do meanwhile ("compute", "poll" or "barrier"). Status 3 is a good end; 99 a check that failed. */
 #include "check.h"
+#include <gasnet_vis.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/time.h>
@@ -104,6 +105,13 @@ static void happen(const char *what) {
     }
     if (is(what, "put-outside")) gasnet_put(right, there + segments[right].size - 1, "ab", 2);
     if (is(what, "get-outside")) gasnet_get(&byte, right, there - 1, 1);
+    if (strncmp(what, "section-", 8) == 0) {
+        const size_t back = (size_t)-8, huge = SIZE_MAX / 2, far = segments[right].size - 8, near = 8;
+        const size_t count[2] = {8, is(what, "section-huge") ? 4 : 2};
+        const size_t *const stride = is(what, "section-back") ? &back : is(what, "section-huge") ? &huge : &far;
+        char bytes[32] = {0};
+        gasnet_puts_bulk(right, there + 8, stride, bytes, &near, count, 1);
+    }
     if (is(what, "put-nowhere")) gasnet_put(gasnet_nodes(), there, &byte, 1);
     if (is(what, "ask-signal")) {
         raise(SIGUSR1);

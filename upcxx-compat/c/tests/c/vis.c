@@ -6,7 +6,7 @@
 #include <gasnet_tools.h>
 #include <gasnet_vis.h>
 
-enum { SLOT = 24 << 10, PIECES_MAX = 64, LEVELS_MAX = 4 };
+enum { SLOT = 24 << 10, PIECES_MAX = 64, LEVELS_MAX = 8 };
 
 static uint64_t state;
 static unsigned long seed_given;
@@ -190,14 +190,39 @@ static size_t make_strides(size_t *strides, const size_t *count, size_t levels) 
     return extent;
 }
 
+static void swap(size_t *one, size_t *other) {
+    size_t const was = *one;
+    *one = *other;
+    *other = was;
+}
+
 static void strided_round(enum form form, int is_put) {
     size_t const levels = pick(LEVELS_MAX + 1);
     size_t count[LEVELS_MAX + 1], to_strides[LEVELS_MAX], from_strides[LEVELS_MAX];
     size_t to_extent, from_extent, to_offset, from_offset;
     count[0] = pick(20) == 0 ? 0 : 1 + pick(40);
-    for (size_t level = 1; level <= levels; level++) count[level] = pick(20) == 0 ? 0 : 1 + pick(4);
+    for (size_t level = 1; level <= levels; level++) {
+        count[level] = pick(20) == 0 ? 0 : 1 + pick(levels > 4 ? 2 : 4);
+    }
     to_extent = make_strides(to_strides, count, levels);
     from_extent = make_strides(from_strides, count, levels);
+    switch (pick(4)) {
+    case 0: /* Alike on both sides, so that runs touch on both. */
+        memcpy(from_strides, to_strides, sizeof from_strides);
+        from_extent = to_extent;
+        break;
+    case 1: /* Pieces of the source overlap each other. */
+        for (size_t level = 0; level < levels; level++) from_strides[level] = pick(from_strides[level] + 1);
+        break;
+    default: break;
+    }
+    /* The order of dimensions means nothing. */
+    for (size_t level = levels; level > 1; level--) {
+        size_t const other = 1 + pick(level);
+        swap(&count[level], &count[other]);
+        swap(&to_strides[level - 1], &to_strides[other - 1]);
+        swap(&from_strides[level - 1], &from_strides[other - 1]);
+    }
     CHECK_SEED(to_extent <= SLOT && from_extent <= SLOT);
     to_offset = pick(SLOT - to_extent + 1);
     from_offset = pick(SLOT - from_extent + 1);

@@ -8,7 +8,7 @@
 use super::child;
 use super::job::Result;
 use super::report::Report;
-use crate::figure::{Better, Figure, Form};
+use crate::figure::{Better, Claim, Figure, Form, Reference};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::time::Instant;
 use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, say};
@@ -50,6 +50,18 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
                 "put of each rank, pinned segment",
             ],
             references: &["put of each rank, pinned segment"],
+            claims: &[
+                Claim::new(
+                    "put of each rank, all that vgas does",
+                    Reference::Case("put of each rank, pinned segment"),
+                    0.25,
+                ),
+                Claim::new(
+                    "put of each rank, all that vgas does",
+                    Reference::Case("put of each rank, without both"),
+                    2.0,
+                ),
+            ],
             from: 2.0,
             form: LINES,
             better: Better::Lower,
@@ -69,6 +81,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
                 "put and barrier, pinned segment",
             ],
             references: &["put and barrier, pinned segment"],
+            claims: &[Claim::new(
+                "put and barrier, all that vgas does",
+                Reference::Case("put and barrier, pinned segment"),
+                0.25,
+            )],
             from: 2.0,
             form: LINES,
             better: Better::Lower,

@@ -5,7 +5,7 @@
 
 use super::job::Result;
 use super::report::Report;
-use crate::figure::{Figure, Form};
+use crate::figure::{Claim, Figure, Form, Reference};
 use crate::gemm::demo;
 use crate::gemm::npy::{Dtype, Order, Shape2};
 use crate::gemm::output::path_of;
@@ -31,6 +31,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         unit: "GFLOP/s",
         cases: &[OURS, THEIRS],
         references: &[THEIRS],
+        claims: &[Claim::new(OURS, Reference::Case(THEIRS), 2.0)],
         form: Form::Dots { by: &[] },
         ..Figure::BASE
     }],

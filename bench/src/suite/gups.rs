@@ -8,7 +8,7 @@
 
 use super::job::{self, Result};
 use super::report::Report;
-use crate::figure::{Figure, Form};
+use crate::figure::{Claim, Figure, Form, Reference};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::time::Instant;
 use vgas::{Change, GlobalAddress, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
@@ -32,6 +32,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         unit: "M/s",
         cases: &["tiered, in the caches", "tiered, larger than the caches", "pinned"],
         references: &["pinned"],
+        claims: &[Claim::new("tiered, in the caches", Reference::Case("pinned"), 1.0)],
         form: Form::Dots { by: &[] },
         ..Figure::BASE
     }],

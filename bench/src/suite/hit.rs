@@ -8,7 +8,7 @@
 
 use super::job::{self, Result};
 use super::report::Report;
-use crate::figure::{Better, Figure, Form};
+use crate::figure::{Better, Claim, Figure, Form, Reference};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
@@ -37,6 +37,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             ],
             references: &["array read 8 B, not inlined", "array write 8 B, not inlined"],
             better: Better::Lower,
+            claims: &[
+                Claim::new("get 8 B, pinned", Reference::Case("array read 8 B, not inlined"), 0.5),
+                Claim::new("get 8 B, cached", Reference::Value(15.0), 1.0),
+                Claim::new("put 8 B, cached", Reference::Value(15.0), 1.0),
+            ],
             ..Figure::BASE
         },
         Figure {
@@ -46,6 +51,10 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             unit: "GB/s",
             cases: &["get", "put", "memcpy out", "memcpy in"],
             references: &["memcpy out", "memcpy in"],
+            claims: &[
+                Claim::new("get", Reference::Case("memcpy out"), 0.9).within(4096.0, f64::INFINITY),
+                Claim::new("put", Reference::Case("memcpy in"), 0.9).within(4096.0, f64::INFINITY),
+            ],
             form: Form::Lines { by: "bytes", label: "size of a block", panels: "" },
             ..Figure::BASE
         },

@@ -9,7 +9,7 @@
 use super::child;
 use super::job::{Result, noise};
 use super::report::Report;
-use crate::figure::{Figure, Form};
+use crate::figure::{Claim, Figure, Form, Reference};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::time::Instant;
 use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentOptions, SegmentSpec, say};
@@ -42,6 +42,12 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
                      is hidden from 1 MiB on; from NVMe as fast as the drive. The paper saw the same, and took 4 MiB.",
         cases: &["from the home's DRAM", "from a third node's DRAM", "from the home's NVMe", "plain get"],
         references: &["plain get"],
+        claims: &[
+            Claim::new("from the home's DRAM", Reference::Case("plain get"), 0.9)
+                .within(262_144.0, f64::INFINITY),
+            Claim::new("from a third node's DRAM", Reference::Case("plain get"), 0.85)
+                .within(1_048_576.0, f64::INFINITY),
+        ],
         form: Form::Lines { by: "page_bytes", label: "size of a page", panels: "" },
         ..Figure::BASE
     }],

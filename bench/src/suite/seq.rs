@@ -11,7 +11,7 @@
 use super::child;
 use super::job::{Result, noise};
 use super::report::Report;
-use crate::figure::{Better, Figure, Form};
+use crate::figure::{Better, Claim, Figure, Form, Reference};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -52,6 +52,7 @@ const RATE: Figure = Figure {
     cases: &[ON, OFF],
     references: &[OFF],
     form: LINES,
+    claims: &[Claim::new(ON, Reference::Case(OFF), 0.95)],
     expect: "More nodes read more, where they take pages from each other; without cooperation the owner's link and drive are shared by \
              all. The paper gained 1.34 to 1.92 with 32 nodes where the data is larger than a cache, and lost where it is smaller.",
     ..Figure::BASE
@@ -63,6 +64,11 @@ const GAIN: Figure = Figure {
     cases: &["all together : all together, without cooperation"],
     marks: &[(1.0, "no gain")],
     form: LINES,
+    claims: &[
+        Claim::new("all together : all together, without cooperation", Reference::Value(1.0), 0.95),
+        Claim::new("all together : all together, without cooperation", Reference::Value(1.34), 1.0)
+            .within(8.0, f64::INFINITY),
+    ],
     expect: "Cooperation gains more with every node, and never loses where a page can come from a node that is not its owner. The paper gained \
              1.34 to 1.92 with 32 nodes in sequence, where the data is larger than a cache.",
     ..Figure::BASE
@@ -75,6 +81,7 @@ const PAGES: Figure = Figure {
     references: &[PAGES_OFF],
     marks: &[(1.0, "each page once")],
     form: LINES,
+    claims: &[Claim::new(PAGES_ON, Reference::Value(1.5), 1.0)],
     better: Better::Lower,
     expect: "With cooperation each page is read from NVMe hardly more than once, as long as all caches together hold the data.",
     ..Figure::BASE

@@ -1,22 +1,25 @@
 //! What the pictures of the prediction ask.
 
 use super::growth::{HOME_AGENT, HOME_DRIVE, HOME_UP, LINK_OFF, OFF, ON};
-use crate::figure::{Better, Figure, Form};
+use crate::figure::{Better, Claim, Figure, Form, Reference};
 
 const BY_NODES: Form = Form::Lines { by: "nodes", label: "nodes, one rank each", panels: "" };
 const BY_ACCESS: Form = Form::Lines { by: "nodes", label: "nodes, one rank each", panels: "access" };
 const AGAINST: Form = Form::Lines { by: "nodes", label: "nodes, one rank each", panels: "figure" };
 
+const SIMULATED: Figure = Figure { is_simulated: true, ..Figure::BASE };
+
 pub const ALL: &[Figure] = &[
     Figure {
         name: "predict-scans",
+        claims: &[Claim::new(ON, Reference::Case(OFF), 2.0).within(8.0, f64::INFINITY)],
         question: "What would all nodes together read of one rank's segment?",
         expect: "With cooperation every node that has a page gives it on, until the home's agent, which tells each reader from whom, has no more \
                  time. Without, all that there ever is is the home's link.",
         cases: &[ON, OFF],
         references: &[OFF],
         form: BY_ACCESS,
-        ..Figure::BASE
+        ..SIMULATED
     },
     Figure {
         name: "predict-limits",
@@ -29,10 +32,11 @@ pub const ALL: &[Figure] = &[
         references: &[LINK_OFF],
         form: BY_ACCESS,
         better: Better::Lower,
-        ..Figure::BASE
+        ..SIMULATED
     },
     Figure {
         name: "predict-messages",
+        claims: &[Claim::new(ON, Reference::Value(8.0), 1.0)],
         question: "How many messages between nodes does a miss cost when more nodes read?",
         expect: "Two from the home, up to four by way of another node, and two to give up the copy that makes room; they do not grow with the nodes.",
         metric: "messages of a miss",
@@ -41,7 +45,7 @@ pub const ALL: &[Figure] = &[
         references: &[OFF],
         form: BY_ACCESS,
         better: Better::Lower,
-        ..Figure::BASE
+        ..SIMULATED
     },
     Figure {
         name: "predict-directory",
@@ -53,10 +57,13 @@ pub const ALL: &[Figure] = &[
         references: &[OFF],
         form: BY_ACCESS,
         better: Better::Lower,
-        ..Figure::BASE
+        ..SIMULATED
     },
     Figure {
         name: "predict-sharing",
+        claims: &[
+            Claim::new("all that vgas does", Reference::Case("without both"), 2.0).within(4.0, f64::INFINITY)
+        ],
         question: "What would a put of one byte cost when all nodes put into the same page?",
         expect: "Served in place, a put takes its turn at the home's agent. Where the page travels, it takes the turns of all nodes over the links.",
         metric: "time of a put",
@@ -64,7 +71,7 @@ pub const ALL: &[Figure] = &[
         cases: &["all that vgas does", "without service in place", "without both"],
         form: BY_NODES,
         better: Better::Lower,
-        ..Figure::BASE
+        ..SIMULATED
     },
     Figure {
         name: "predict-barrier",
@@ -74,7 +81,7 @@ pub const ALL: &[Figure] = &[
         unit: "us",
         form: BY_NODES,
         better: Better::Lower,
-        ..Figure::BASE
+        ..SIMULATED
     },
     Figure {
         name: "predict-gemm",
@@ -92,7 +99,7 @@ pub const ALL: &[Figure] = &[
         ],
         references: &["a node by itself, in memory"],
         form: BY_NODES,
-        ..Figure::BASE
+        ..SIMULATED
     },
     Figure {
         name: "predict-error",
@@ -102,6 +109,6 @@ pub const ALL: &[Figure] = &[
         unit: "%",
         better: Better::Lower,
         form: AGAINST,
-        ..Figure::BASE
+        ..SIMULATED
     },
 ];

@@ -202,6 +202,13 @@ impl Row {
         }
     }
 
+    /// True if both rows are of one benchmark, case, metric, unit and circumstances: of two processes.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        let Self { bench, case, metric, unit, params, .. } = other;
+        (&self.bench, &self.case, &self.metric, &self.unit, &self.params)
+            == (bench, case, metric, unit, params)
+    }
+
     /// The row with one more parameter.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
@@ -222,6 +229,21 @@ pub fn median(samples: &[f64]) -> f64 {
     if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
 }
 
+/// Rows of several processes as one each: all samples, and the median of the processes' medians.
+pub fn merged(rows: &[Row]) -> Vec<Row> {
+    let mut merged: Vec<(Row, Vec<f64>)> = Vec::new();
+    for row in rows {
+        match merged.iter_mut().find(|(one, _)| one.is_alike(row)) {
+            Some((one, medians)) => {
+                one.samples.extend(&row.samples);
+                medians.push(row.value);
+            }
+            None => merged.push((row.clone(), vec![row.value])),
+        }
+    }
+    merged.into_iter().map(|(row, medians)| Row { value: median(&medians), ..row }).collect()
+}
+
 /// All benchmarks, in the order in which they are listed.
 pub fn registry() -> &'static [Benchmark] {
     crate::suite::ALL
@@ -230,6 +252,24 @@ pub fn registry() -> &'static [Benchmark] {
 /// Those of a report: the paper's figures, and what they stand on.
 pub fn reported() -> &'static [Benchmark] {
     &crate::suite::ALL[..crate::suite::REPORTED]
+}
+
+/// Seconds that a benchmark usually takes on two cores, without `--full`: for estimates of the time that a report needs.
+pub fn usual_seconds(name: &str) -> u32 {
+    const SECONDS: [(&str, u32); 11] = [
+        ("protocol", 20),
+        ("seq", 120),
+        ("random", 120),
+        ("false-sharing", 60),
+        ("gemm", 60),
+        ("predict", 120),
+        ("rma", 60),
+        ("device", 30),
+        ("hit", 20),
+        ("replacement", 1),
+        ("gups", 20),
+    ];
+    SECONDS.iter().find(|(known, _)| *known == name).map_or(30, |(_, seconds)| *seconds)
 }
 
 /// Names that benchmarks had.
@@ -286,6 +326,9 @@ mod tests {
     fn the_value_of_a_row_is_the_median() {
         assert_eq!(Row::new("b", "c", "latency", "ns", vec![9.0, 1.0, 2.0]).value, 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        let process = |samples: &[f64]| Row::new("b", "c", "latency", "ns", samples.to_vec());
+        let merged = merged(&[process(&[1.0, 2.0, 3.0]), process(&[7.0]), process(&[4.0]).with("nodes", 2)]);
+        assert_eq!((merged.len(), merged[0].value, merged[0].samples.len()), (2, 4.5, 4));
     }
 
     #[test]

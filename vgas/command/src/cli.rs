@@ -219,12 +219,14 @@ pub struct Demo {
 #[command(after_help = "\
 Examples:
   vgas bench --list
-  vgas bench all --out report                  about six minutes; then open report/index.html
+  vgas bench all --out report                  about twenty minutes; then open report/index.html
+  vgas bench all --out report --resume         goes on with a report that was stopped
   vgas bench all --out report --busy 2         idle, and beside two processes that compute
   vgas bench seq --json seq.json --plot seq.svg
   vgas bench hit -n 8 --nodes 2 --page 4KiB
   vgas bench gemm-files --memory 288MiB        beside NumPy, with less memory than the matrices
-  vgas bench compare old-report new-report     what became slower beyond the noise")]
+  vgas bench pair --repeat 5 --json new.json   five processes, for a comparison
+  vgas bench compare old.json new.json         rows that became slower beyond the noise")]
 pub struct Bench {
     /// Its name; `all`; or `compare`.
     #[arg(required_unless_present = "list")]
@@ -232,16 +234,19 @@ pub struct Bench {
     /// For `compare`: two files of rows, or folders of reports, the older first.
     #[arg(value_name = "OLD NEW", num_args = 2)]
     pub files: Vec<PathBuf>,
-    /// For `all`: where the report goes: index.html, rows.json, and the pictures.
+    /// For `all`: the folder of the report: index.html, rows.json, and the pictures.
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
+    /// For `all`: keep the rows that an earlier, stopped report left in the folder, and run only the rest.
+    #[arg(long)]
+    pub resume: bool,
     /// For `all`: only these.
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     pub only: Vec<String>,
     /// For `compare`: end with status 1 if something became slower, or a count rose.
     #[arg(long)]
     pub fail: bool,
-    /// For `compare`: what is within so many percent is not called slower, whatever its interval.
+    /// For `compare`: differences of so many percent and less are never called slower.
     #[arg(long, value_name = "PERCENT", default_value_t = 5)]
     pub margin: u32,
     /// List the benchmarks and their parameters.
@@ -262,6 +267,9 @@ pub struct Bench {
     /// Take the benchmark's rows from this file, which `--json` has written, instead of measuring: to draw them anew.
     #[arg(long, value_name = "FILE")]
     pub rows: Option<PathBuf>,
+    /// Measure in so many processes, one after the other; the JSON has a row for each, as `compare` needs them.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
     /// Measure beside so many processes that only count, started and ended with the benchmark.
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1024))]
     pub busy: u32,

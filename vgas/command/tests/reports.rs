@@ -120,7 +120,7 @@ fn a_report_is_one_folder_that_can_be_compared() {
         "vgas bench messages --busy=1",
         "How often does an access read NVMe",
         "<svg ",
-        "<b>Seen:</b>",
+        "<b>Measured:</b>",
         "kernel",
     ] {
         assert!(page.contains(words), "{words}");
@@ -129,6 +129,17 @@ fn a_report_is_one_folder_that_can_be_compared() {
     let rows = std::fs::read_to_string(folder.join("rows.json")).expect("rows");
     let mut all: Vec<Value> = serde_json::from_str(&rows).expect("JSON");
     assert!(all.iter().any(|row| row["params"]["busy"] == 1));
+
+    // A report that was stopped after its first benchmark: the rest is run, the first is not.
+    let runs = std::fs::read_to_string(folder.join("runs.json")).expect("runs");
+    let runs: Vec<Value> = serde_json::from_str(&runs).expect("JSON");
+    let first = serde_json::to_string(&runs[..1]).expect("JSON");
+    std::fs::write(folder.join("runs.json"), first).expect("it can be written");
+    let resumed = done(&format!("bench all --out {path} --only messages,replacement --busy 1 --resume"));
+    let said = String::from_utf8_lossy(&resumed.stderr).into_owned();
+    assert_eq!(said.matches("measured before").count(), 1, "{said}");
+    let again = std::fs::read_to_string(folder.join("rows.json")).expect("rows");
+    assert_eq!(serde_json::from_str::<Vec<Value>>(&again).expect("JSON").len(), all.len());
 
     let same = done(&format!("bench compare {path} {path} --fail"));
     let said = String::from_utf8_lossy(&same.stdout).into_owned();

@@ -38,6 +38,12 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
     refuse_what_it_decides(bench, benchmark, &config)?;
     options(bench, benchmark, config.clone())?;
     check_outputs(bench)?;
+    if bench.repeat > 1 {
+        return match report::repeated(bench)? {
+            Ok(rows) => tell(bench, benchmark, rows),
+            Err(status) => Ok(status),
+        };
+    }
     match (&bench.join, bench.memory) {
         (Some(group), _) => limit::join(group)?,
         (None, Some(bytes)) => return limit::run(bench, bytes),
@@ -59,7 +65,8 @@ fn of_many(bench: &Bench, name: &str) -> Result<Option<u8>, Failure> {
     let refused = |flag: &str, by: &str| {
         Failure::usage(format!("{name} takes no {flag}")).hint(format!("{flag} is for `{by}`"))
     };
-    let of_all = [(bench.out.is_some(), "--out"), (!bench.only.is_empty(), "--only")];
+    let of_all =
+        [(bench.out.is_some(), "--out"), (!bench.only.is_empty(), "--only"), (bench.resume, "--resume")];
     let of_one = [
         (bench.json.is_some(), "--json"),
         (bench.plot.is_some(), "--plot"),
@@ -116,14 +123,16 @@ fn refuse_what_it_decides(bench: &Bench, benchmark: &Benchmark, config: &Config)
 
 /// Measures in this process, and prints and writes the rows if there are any: in a job, one rank has them.
 fn measure(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Result<u8, Failure> {
+    let machine = machine();
+    let limits = throttles(bench, benchmark);
     let mut rows = (benchmark.run)(&options(bench, benchmark, config)?)
         .map_err(|error| Failure::of_benchmark(benchmark.name, &error))?;
     if rows.is_empty() {
         return Ok(0);
     }
-    let machine = machine();
     for row in &mut rows {
         row.machine.extend(machine.clone());
+        row.params.extend(limits.clone());
         if bench.busy > 0 {
             row.params.insert("busy".into(), bench.busy.into());
         }
@@ -132,6 +141,20 @@ fn measure(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Resu
         }
     }
     tell(bench, benchmark, rows)
+}
+
+/// The limits of links and drives, as parameters of every row: a figure without them would mislead. Ranks of a job read the same flags,
+/// variables and files as the launcher.
+fn throttles(bench: &Bench, benchmark: &Benchmark) -> Map<String, Value> {
+    let Ok(config) = job::config_with_defaults(&bench.config, &settings(benchmark)) else {
+        return Map::new();
+    };
+    let names = [("cluster.link", picture::LINK), ("cluster.nvm", picture::DRIVE)];
+    let limit = |setting: &str| {
+        let value = config.values().iter().find(|value| value.setting.name == setting)?;
+        (benchmark.setup.takes(setting) && value.text != "none").then(|| value.text.clone())
+    };
+    names.into_iter().filter_map(|(setting, name)| Some((name.to_owned(), limit(setting)?.into()))).collect()
 }
 
 /// Rows as `--json` and `all` write them.
@@ -146,16 +169,17 @@ pub fn rows_of_file(path: &Path) -> Result<Vec<Row>, Failure> {
 
 /// Prints, writes and draws rows as the command line says.
 fn tell(bench: &Bench, benchmark: &Benchmark, rows: Vec<Row>) -> Result<u8, Failure> {
+    let merged = registry::merged(&rows);
     if let Some(path) = &bench.plot {
-        write_plot(path, benchmark, &rows)?;
+        write_plot(path, benchmark, &merged)?;
     }
     match &bench.json {
         Some(path) if path == Path::new("-") => output::print_json(&rows),
         Some(path) => {
             write_json(path, &rows)?;
-            output::print(&table(&rows))
+            output::print(&table(&merged))
         }
-        None => output::print(&table(&rows)),
+        None => output::print(&table(&merged)),
     }
 }
 
@@ -213,6 +237,11 @@ fn machine() -> Map<String, Value> {
     }
     map.insert("cores".into(), machine.cores.into());
     map.insert("memory_bytes".into(), machine.memory_bytes.into());
+    // Before the benchmark: other programs' work.
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    if let Some(load) = load.split(' ').next().and_then(|load| load.parse::<f64>().ok()) {
+        map.insert("load_average".into(), load.into());
+    }
     map
 }
 
@@ -317,6 +346,8 @@ mod tests {
             files: Vec::new(),
             out: None,
             only: Vec::new(),
+            resume: false,
+            repeat: 1,
             fail: false,
             margin: 5,
             list: false,

@@ -29,6 +29,11 @@ impl Axis {
         Self { logarithmic: true, from: least.log10() - margin, upto: most.log10() + margin, pixels }
     }
 
+    /// True if equal distances are equal quotients.
+    pub fn is_logarithmic(&self) -> bool {
+        self.logarithmic
+    }
+
     /// The pixel of a value.
     pub fn at(&self, value: f64) -> i32 {
         let place = if self.logarithmic { value.max(f64::MIN_POSITIVE).log10() } else { value };

@@ -114,6 +114,17 @@ impl Pen<'_> {
         self.words(words, at, size, colour, side, FontStyle::Normal);
     }
 
+    /// The first two lines of a picture: its question, and below it the quantity and, in bold, the conditions.
+    pub fn heading(&mut self, question: &str, quantity: &str, conditions: &str) {
+        self.bold(question, (14, 20), 16.0);
+        self.text(quantity, (14, 42), 12.0, GREY, Side::Right);
+        if !conditions.is_empty() {
+            let left = WIDTH - 14 - width_of(conditions, 12.0);
+            // Bold letters are wider.
+            self.bold(conditions, (left - conditions.len() as i32 / 2, 42), 12.0);
+        }
+    }
+
     pub fn bold(&mut self, words: &str, at: At, size: f64) {
         self.words(words, at, size, BLACK, Side::Right, FontStyle::Bold);
     }

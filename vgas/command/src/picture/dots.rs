@@ -59,10 +59,10 @@ impl<'r> Dots<'r> {
     }
 
     /// Only words and numbers, with their units: for what was measured once, where an axis says no more.
-    pub fn draw_plain(&self) -> Canvas {
-        let top = 40;
+    pub fn draw_plain(&self, conditions: &str) -> Canvas {
+        let top = if conditions.is_empty() { 40 } else { 58 };
         Canvas::new(top + ROW * self.rows.len() as i32 + 10, |pen| {
-            pen.bold(self.question, (14, 20), 16.0);
+            pen.heading(self.question, "", conditions);
             for ((_, words, row), y) in self.rows.iter().zip((top + 8..).step_by(ROW as usize)) {
                 pen.text(words, (14, y), 12.0, BLACK, Side::Right);
                 pen.text(&with_unit(row), (WIDTH - 14, y), 12.0, BLACK, Side::Left);
@@ -71,7 +71,7 @@ impl<'r> Dots<'r> {
         })
     }
 
-    pub fn draw(&self) -> Canvas {
+    pub fn draw(&self, conditions: &str) -> Canvas {
         let names = self.rows.iter().map(|(_, words, _)| width_of(words, 12.0)).max().unwrap_or(0);
         let left = (names + 26).clamp(120, 520);
         let right = WIDTH - VALUES;
@@ -91,8 +91,8 @@ impl<'r> Dots<'r> {
             samples.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), s| (a.min(s), b.max(s)));
         let x = Axis::of_values(least, most, (left, right));
         Canvas::new(bottom + 44, |pen| {
-            pen.bold(self.question, (14, 20), 16.0);
-            pen.text(&quantity(first, unit, self.better, false), (14, 42), 12.0, GREY, Side::Right);
+            let quantity = quantity(first, unit, self.better, false, x.is_logarithmic());
+            pen.heading(self.question, &quantity, conditions);
             let mut free_from = i32::MIN;
             for value in x.ticks(8) {
                 let at = x.at(value);

@@ -76,6 +76,15 @@ impl<'r> Lines<'r> {
         self.panels.iter().flat_map(|(_, lines)| lines).flat_map(|line| &line.points)
     }
 
+    /// One scale for all panels, since they are compared.
+    fn values_axis(&self, pixels: (i32, i32)) -> Axis {
+        let samples = self.points().flat_map(|(_, row)| row.samples.iter().copied());
+        let samples = samples.chain(self.figure.marks.iter().map(|(value, _)| *value));
+        let (least, most) =
+            samples.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), s| (a.min(s), b.max(s)));
+        Axis::of_values(least, most, pixels)
+    }
+
     /// Each variant once, in the order of the figure.
     fn legend(&self) -> Vec<(&'r str, Look)> {
         let mut entries: Vec<(&str, Look)> = Vec::new();
@@ -87,7 +96,7 @@ impl<'r> Lines<'r> {
         entries
     }
 
-    pub fn draw(&self, label: &str) -> Canvas {
+    pub fn draw(&self, label: &str, conditions: &str) -> Canvas {
         let legend = self.legend();
         let shared = shared_words(&legend);
         // Rows of the legend, before anything is drawn.
@@ -104,11 +113,11 @@ impl<'r> Lines<'r> {
         let has_words = self.panels.iter().any(|(words, _)| !words.is_empty());
         let legend_top = 56;
         let top = legend_top + rows * ROW + if has_words { 28 } else { 8 };
-        let height = top + PLOT + 62;
+        let height = top + PLOT + 66;
         Canvas::new(height, |pen| {
-            pen.bold(self.figure.question, (14, 20), 16.0);
-            let Figure { metric, unit, better, .. } = self.figure;
-            pen.text(&quantity(metric, unit, Some(*better), true), (14, 42), 12.0, GREY, Side::Right);
+            let Figure { question, metric, unit, better, .. } = self.figure;
+            let is_logarithmic = self.values_axis((top + PLOT, top)).is_logarithmic();
+            pen.heading(question, &quantity(metric, unit, Some(*better), true, is_logarithmic), conditions);
             for ((case, look), (x, row)) in legend.iter().zip(&places) {
                 pen.sample((*x, legend_top + 8 + row * ROW), *look, &case[shared..]);
             }
@@ -132,12 +141,7 @@ impl<'r> Lines<'r> {
         [top, bottom]: [i32; 2],
         label: &str,
     ) {
-        // One scale for all panels: they are compared.
-        let samples = self.points().flat_map(|(_, row)| row.samples.iter().copied());
-        let samples = samples.chain(self.figure.marks.iter().map(|(value, _)| *value));
-        let (least, most) =
-            samples.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), s| (a.min(s), b.max(s)));
-        let y = Axis::of_values(least, most, (bottom, top));
+        let y = self.values_axis((bottom, top));
         let chosen = self.points().map(|(number, _)| *number);
         let (first, last) = chosen.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), n| (a.min(n), b.max(n)));
         let x = Axis::of_choices(first.max(1e-9), last, (left, right));
@@ -150,34 +154,40 @@ impl<'r> Lines<'r> {
             lines.iter().flat_map(|line| &line.points).map(|(number, _)| *number).collect();
         numbers.sort_by(f64::total_cmp);
         numbers.dedup();
-        let mut free_from = i32::MIN;
+        // Every number has its words: where they are too wide for one row, in two.
+        let mut free_from = [i32::MIN; 2];
         for value in numbers {
             let at = x.at(value);
-            pen.line((at, bottom), (at, bottom + 4), BLACK, 1);
             let words = if self.by.ends_with("bytes") { axis::bytes(value) } else { axis::tick(value) };
             let half = width_of(&words, 11.5) / 2;
-            if at - half > free_from {
-                pen.text(&words, (at, bottom + 15), 11.5, BLACK, Side::Around);
-                free_from = at + half + 4;
+            let row = free_from.iter().position(|free| at - half > *free);
+            let length = if row == Some(1) { 16 } else { 4 };
+            pen.line((at, bottom), (at, bottom + length), BLACK, 1);
+            if let Some(row) = row {
+                pen.text(&words, (at, bottom + 13 + 12 * row as i32), 11.5, BLACK, Side::Around);
+                free_from[row] = at + half + 4;
             }
         }
         pen.line((left, bottom), (right, bottom), BLACK, 1);
         pen.line((left, top), (left, bottom), BLACK, 1);
-        pen.text(label, ((left + right) / 2, bottom + 34), 12.0, BLACK, Side::Around);
+        let label = format!("{label} (logarithmic)");
+        pen.text(&label, ((left + right) / 2, bottom + 40), 12.0, BLACK, Side::Around);
         for (value, words) in self.figure.marks {
             pen.dotted((left, y.at(*value)), (right, y.at(*value)), GREY);
             // On the worse side, where lines are not to be.
             let off = if self.figure.better == Better::Lower { 9 } else { -9 };
             pen.text(words, (left + (right - left) / 4, y.at(*value) + off), 11.0, GREY, Side::Around);
         }
-        // The subject last, on top of the others.
-        for line in lines.iter().rev() {
+        // The subject last, on top of the others. Each line is a few pixels beside the next, so that equal ones are both seen.
+        for (index, line) in lines.iter().enumerate().rev() {
+            let aside = 4 * index as i32 - 2 * (lines.len() as i32 - 1);
+            let across = |number: f64| x.at(number) + aside;
             let places: Vec<_> =
-                line.points.iter().map(|(number, row)| (x.at(*number), y.at(row.value))).collect();
+                line.points.iter().map(|(number, row)| (across(*number), y.at(row.value))).collect();
             pen.path(&places, line.look);
             for ((number, row), place) in line.points.iter().zip(places) {
                 let ends = row.samples.iter().fold((row.value, row.value), |(a, b), &s| (a.min(s), b.max(s)));
-                let at = x.at(*number);
+                let at = across(*number);
                 pen.spread((at, y.at(ends.0)), (at, y.at(ends.1)), line.look.colour);
                 pen.marker(place, line.look);
             }

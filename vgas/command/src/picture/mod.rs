@@ -1,8 +1,9 @@
 //! Pictures of rows, as SVG. What a benchmark wants to show is its [`Figure`]s; a benchmark without any has all of its rows by unit. A
 //! sentence for each says what was seen.
 //!
-//! Every picture asks its question at the top, says which side is good, and tells variants apart by colour, dash and marker at once, so
-//! that it can be read in black and white. Dots are medians, bars reach over all samples.
+//! Every picture asks its question at the top, names the conditions that a reader would not expect (throttled links, a simulation), marks
+//! the good side and logarithmic axes, and tells variants apart by colour, dash and marker at once, so that it can be read in black and
+//! white. Dots are medians, bars reach over all samples.
 
 mod axis;
 mod canvas;
@@ -13,7 +14,7 @@ mod seen;
 pub use seen::better_of;
 
 use std::fmt::Write;
-use vgas_bench::figure::{Better, Figure, Form};
+use vgas_bench::figure::{Better, Figure, Form, Verdict};
 use vgas_bench::registry::{Benchmark, Row};
 
 /// A picture with its words.
@@ -26,6 +27,10 @@ pub struct Picture {
     pub expect: String,
     /// What was seen.
     pub seen: String,
+    /// Conditions that are part of the title: throttled links and drives, a simulation. Mostly empty.
+    pub conditions: String,
+    /// Outcome of the figure's claims; none where it makes none.
+    pub verdict: Option<Verdict>,
     /// The picture itself.
     pub svg: String,
     height: i32,
@@ -52,15 +57,16 @@ fn of_figure(figure: &Figure, rows: &[&Row]) -> Option<Picture> {
     if rows.is_empty() {
         return None;
     }
+    let conditions = conditions(&rows, figure.is_simulated);
     let (canvas, seen) = match figure.form {
         Form::Lines { by, label, panels } => {
             let lines = lines::Lines::new(figure, &rows, by, panels)?;
-            (lines.draw(label), lines.seen())
+            (lines.draw(label, &conditions), lines.seen())
         }
         Form::Dots { by } => {
             let by: Vec<String> = by.iter().map(|name| (*name).to_owned()).collect();
             let dots = dots::Dots::new(figure.question, &rows, &by, figure.references, Some(figure.better));
-            (dots.draw(), dots.seen())
+            (dots.draw(&conditions), dots.seen())
         }
     };
     let height = canvas.height();
@@ -69,6 +75,8 @@ fn of_figure(figure: &Figure, rows: &[&Row]) -> Option<Picture> {
         question: figure.question.into(),
         expect: figure.expect.into(),
         seen,
+        conditions,
+        verdict: figure.check(&rows),
         svg: canvas.into_svg(),
         height,
     })
@@ -91,21 +99,46 @@ fn by_unit(benchmark: &Benchmark, rows: &[&Row]) -> Vec<Picture> {
         let of = if unit.is_empty() { String::new() } else { format!(" in {}", seen::unit_words(unit)) };
         let question = format!("vgas bench {}: which {metric}{of}?", benchmark.name);
         let dots = dots::Dots::new(&question, &rows, &varying(&rows), &[], better_of(metric, unit));
-        let (canvas, seen) = (dots.draw(), dots.seen());
+        let conditions = conditions(&rows, false);
+        let (canvas, seen) = (dots.draw(&conditions), dots.seen());
         let height = canvas.height();
         let name = format!("{}-{}", benchmark.name, metric.replace(' ', "-"));
-        Picture { name, question, expect: String::new(), seen, svg: canvas.into_svg(), height }
+        let (expect, verdict) = (String::new(), None);
+        Picture { name, question, expect, seen, conditions, verdict, svg: canvas.into_svg(), height }
     };
     let mut pictures: Vec<Picture> = kinds.into_iter().map(picture).collect();
     if !once.is_empty() {
         let question = format!("vgas bench {}: what was counted, or measured once?", benchmark.name);
-        let canvas = dots::Dots::new(&question, &once, &varying(&once), &[], None).draw_plain();
+        let conditions = conditions(&once, false);
+        let canvas = dots::Dots::new(&question, &once, &varying(&once), &[], None).draw_plain(&conditions);
         let (height, name) = (canvas.height(), format!("{}-once", benchmark.name));
-        let (expect, seen) = (String::new(), String::new());
-        pictures.push(Picture { name, question, expect, seen, svg: canvas.into_svg(), height });
+        let (expect, seen, verdict) = (String::new(), String::new(), None);
+        let svg = canvas.into_svg();
+        pictures.push(Picture { name, question, expect, seen, conditions, verdict, svg, height });
     }
     pictures
 }
+
+/// Conditions that change what a figure means, for its title.
+fn conditions(rows: &[&Row], is_simulated: bool) -> String {
+    let mut parts = Vec::new();
+    if is_simulated {
+        parts.push("simulated".to_owned());
+    }
+    let of = |name: &str| rows.iter().find_map(|row| row.params.get(name)?.as_str());
+    let limits = [("link", of(LINK)), ("drive", of(DRIVE))];
+    let limits = limits.into_iter().filter_map(|(name, limit)| Some(format!("{name} {}", limit?)));
+    let limits = limits.collect::<Vec<_>>().join(", ");
+    if !limits.is_empty() {
+        parts.push(format!("each node throttled: {limits}"));
+    }
+    parts.join("; ")
+}
+
+/// Parameter of rows that were taken over throttled links: the limit.
+pub const LINK: &str = "throttled_link";
+/// Parameter of rows that were taken on throttled drives: the limit.
+pub const DRIVE: &str = "throttled_drive";
 
 /// The parameters that tell rows of one case apart.
 fn varying(rows: &[&Row]) -> Vec<String> {
@@ -138,8 +171,14 @@ pub fn stacked(pictures: &[Picture]) -> String {
     all + "</svg>\n"
 }
 
-/// The words on what is measured and which side is good.
-fn quantity(metric: &str, unit: &str, better: Option<Better>, is_upright: bool) -> String {
+/// The words on what is measured, which side is good, and that an axis is logarithmic.
+fn quantity(
+    metric: &str,
+    unit: &str,
+    better: Option<Better>,
+    is_upright: bool,
+    is_logarithmic: bool,
+) -> String {
     let side = match (better, is_upright) {
         (Some(Better::Higher), true) => " · ↑ higher is better",
         (Some(Better::Lower), true) => " · ↓ lower is better",
@@ -147,9 +186,10 @@ fn quantity(metric: &str, unit: &str, better: Option<Better>, is_upright: bool) 
         (Some(Better::Lower), false) => " · ← further left is better",
         (None, _) => "",
     };
+    let scale = if is_logarithmic { " · logarithmic axis" } else { "" };
     match unit {
-        "" => format!("{metric}{side}"),
-        unit => format!("{metric} in {}{side}", seen::unit_words(unit)),
+        "" => format!("{metric}{side}{scale}"),
+        unit => format!("{metric} in {}{side}{scale}", seen::unit_words(unit)),
     }
 }
 

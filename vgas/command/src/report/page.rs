@@ -5,6 +5,7 @@ use crate::picture::Picture;
 use serde_json::{Map, Value};
 use std::fmt::Write;
 use vgas::config::Config;
+use vgas_bench::figure::Verdict;
 use vgas_bench::registry::Row;
 
 const STYLE: &str = "\
@@ -14,13 +15,13 @@ code,pre{font:13px/1.45 monospace;background:#f5f5f5}code{padding:.1em .3em}pre{
 figure{margin:1.2em 0}figure svg{max-width:100%;height:auto}figcaption{font-size:14px}figcaption p{margin:.3em 0}\
 table{border-collapse:collapse;font-size:13px}td,th{padding:.15em .7em .15em 0;text-align:left;vertical-align:top}\
 td.n{text-align:right;font-variant-numeric:tabular-nums}.pair{display:flex;gap:1em}.pair>figure{flex:1;min-width:0}\
-.missing{color:#a33}summary{cursor:pointer}";
+.missing{color:#a33}.met{color:#275}summary{cursor:pointer}";
 
 /// The whole page.
 pub fn html(outcomes: &[Outcome], machine: &Map<String, Value>, config: &Config) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>vgas: a report</title><style>{STYLE}</style>\
-         </head><body>\n<h1>What a global address space costs here</h1>\n"
+         </head><body>\n<h1>The cost of a global address space on this machine</h1>\n"
     );
     contents(&mut page, outcomes);
     for group in outcomes.chunk_by(|a, b| std::ptr::eq(a.benchmark, b.benchmark)) {
@@ -39,9 +40,9 @@ pub fn html(outcomes: &[Outcome], machine: &Map<String, Value>, config: &Config)
         page.push_str(&escaped(&line));
     }
     page.push_str(
-        "</pre></details>\n<p>Medians; bars reach over all samples. Virtual nodes share one machine: what grows with real ones may not grow \
-         here. All rows with their samples: <a href=\"rows.json\">rows.json</a>; two such files are held against each other by \
-         <code>vgas bench compare OLD NEW</code>.</p>\n</body></html>\n",
+        "</pre></details>\n<p>Medians; bars reach over all samples. Virtual nodes share one machine, so rates that grow with real nodes may \
+         not grow here. <a href=\"rows.json\">rows.json</a> has all rows with their samples; <code>vgas bench compare OLD NEW</code> \
+         compares two such files.</p>\n</body></html>\n",
     );
     page
 }
@@ -50,13 +51,14 @@ fn contents(page: &mut String, outcomes: &[Outcome]) {
     page.push_str("<table>");
     for outcome in outcomes {
         let benchmark = outcome.benchmark;
-        let what = match &outcome.result {
+        let what = match &outcome.stored.result {
             Ok(_) => escaped(benchmark.help),
             Err(missing) => format!("<span class=\"missing\">{}</span>", escaped(&why(missing))),
         };
-        let beside = if outcome.busy > 0 { format!(" beside {}", outcome.busy) } else { String::new() };
+        let variant = outcome.variant();
+        let beside = if variant.is_empty() { variant } else { format!(", {variant}") };
         let name = benchmark.name;
-        let seconds = outcome.seconds;
+        let seconds = outcome.stored.seconds;
         let cells = format!(
             "<td><a href=\"#{name}\">{name}</a>{beside}</td><td>{what}</td><td class=\"n\">{seconds:.0} s</td>"
         );
@@ -76,12 +78,13 @@ fn section(page: &mut String, group: &[Outcome]) {
     let (name, help) = (first.benchmark.name, escaped(first.benchmark.help));
     writeln!(page, "<h2 id=\"{name}\">{name}</h2>\n<p>{help}</p>").unwrap_or_default();
     for outcome in group {
-        writeln!(page, "<p><code>{}</code></p>", escaped(&outcome.command)).unwrap_or_default();
-        if let Err(missing) = &outcome.result {
+        writeln!(page, "<p><code>{}</code></p>", escaped(&outcome.stored.command)).unwrap_or_default();
+        if let Err(missing) = &outcome.stored.result {
             writeln!(page, "<p class=\"missing\">{}</p>", escaped(&why(missing))).unwrap_or_default();
         }
     }
-    let columns: Vec<(u32, Vec<Picture>)> = group.iter().map(|one| (one.busy, one.pictures())).collect();
+    let columns: Vec<(String, Vec<Picture>)> =
+        group.iter().map(|one| (one.variant(), one.pictures())).collect();
     let mut names: Vec<&str> = Vec::new();
     for picture in columns.iter().flat_map(|(_, pictures)| pictures) {
         if !names.contains(&picture.name.as_str()) {
@@ -90,14 +93,15 @@ fn section(page: &mut String, group: &[Outcome]) {
     }
     for name in names {
         page.push_str("<div class=\"pair\">");
-        for (busy, pictures) in &columns {
-            pictures.iter().filter(|picture| picture.name == name).for_each(|one| figure(page, one, *busy));
+        for (variant, pictures) in &columns {
+            pictures.iter().filter(|picture| picture.name == name).for_each(|one| figure(page, one, variant));
         }
         page.push_str("</div>\n");
     }
     for outcome in group {
-        if let Ok(rows) = &outcome.result {
-            let beside = if outcome.busy > 0 { ", busy" } else { "" };
+        if let Ok(rows) = &outcome.stored.result {
+            let variant = outcome.variant();
+            let beside = if variant.is_empty() { variant } else { format!(", {variant}") };
             writeln!(page, "<details><summary>All rows{beside}</summary>").unwrap_or_default();
             table(page, rows);
             page.push_str("</details>\n");
@@ -105,17 +109,28 @@ fn section(page: &mut String, group: &[Outcome]) {
     }
 }
 
-fn figure(page: &mut String, picture: &Picture, busy: u32) {
+fn figure(page: &mut String, picture: &Picture, variant: &str) {
     let question = escaped(&picture.question);
     let svg = picture.svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{question}\" "), 1);
     writeln!(page, "<figure>{svg}<figcaption>").unwrap_or_default();
-    if busy > 0 {
-        writeln!(page, "<p><b>Beside {busy} processes that compute.</b></p>").unwrap_or_default();
+    if !variant.is_empty() {
+        writeln!(page, "<p><b>Variant:</b> {variant}.</p>").unwrap_or_default();
+    }
+    if !picture.conditions.is_empty() {
+        writeln!(page, "<p><b>Conditions:</b> {}.</p>", escaped(&picture.conditions)).unwrap_or_default();
     }
     if !picture.expect.is_empty() {
-        writeln!(page, "<p><b>To be seen:</b> {}</p>", escaped(&picture.expect)).unwrap_or_default();
+        writeln!(page, "<p><b>Expected:</b> {}</p>", escaped(&picture.expect)).unwrap_or_default();
     }
-    writeln!(page, "<p><b>Seen:</b> {}</p></figcaption></figure>", escaped(&picture.seen))
+    match &picture.verdict {
+        Some(Verdict { holds: true, .. }) => page.push_str("<p class=\"met\">✓ as expected</p>\n"),
+        Some(Verdict { failures, .. }) => {
+            let failures = escaped(&failures.join("; "));
+            writeln!(page, "<p class=\"missing\">✗ not as expected: {failures}</p>").unwrap_or_default();
+        }
+        None => {}
+    }
+    writeln!(page, "<p><b>Measured:</b> {}</p></figcaption></figure>", escaped(&picture.seen))
         .unwrap_or_default();
 }
 
@@ -147,6 +162,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Stored;
     use super::*;
     use vgas_bench::registry;
 
@@ -156,10 +172,9 @@ mod tests {
         let rows = vec![Row::new("hit", "get 8 B, cached", "latency", "ns", vec![4.0, 5.0])];
         let of = |name: &str, busy, result| Outcome {
             benchmark: registry::find(name).unwrap(),
-            command: format!("vgas bench {name} --set=a<b"),
             busy,
-            seconds: 1.0,
-            result,
+            is_unthrottled: false,
+            stored: Stored { command: format!("vgas bench {name} --set=a<b"), seconds: 1.0, result },
         };
         let missing = Missing { is_skipped: true, why: "no io_uring & no disk".into() };
         let outcomes =
@@ -167,9 +182,10 @@ mod tests {
         let page = html(&outcomes, &Map::new(), &Config::defaults());
         for words in [
             "What does a hit of 8 bytes cost?",
-            "<b>To be seen:</b> A few nanoseconds",
-            "<b>Seen:</b>",
-            "Beside 2 processes",
+            "<b>Expected:</b> A few nanoseconds",
+            "✓ as expected",
+            "<b>Measured:</b>",
+            "beside 2 processes",
             "--set=a&lt;b",
             "skipped: no io_uring &amp; no disk",
             "cache.size = ",

@@ -397,6 +397,29 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::update`], of one that failed; others may have been made.
     pub fn update_many<T: AtomicWord>(&self, updates: &[(GlobalAddress, Change<T>)]) -> Result<Vec<T>> {
+        let mut found = Vec::with_capacity(updates.len());
+        // Hits are made here; nothing is made of a list with a wrong offset.
+        let is_plain = |at: &GlobalAddress| {
+            at.kind == Kind::Tiered && self.client.has_plain_word(at.partition(), at.offset, T::WORD)
+        };
+        if updates.iter().all(|(at, _)| is_plain(at)) {
+            for (at, change) in updates {
+                match self.client.update_cached(at.partition(), at.offset, (*change).into()) {
+                    Some(was) => found.push(T::of_bits(was)),
+                    None => break,
+                }
+            }
+        }
+        if found.len() < updates.len() {
+            found.extend(self.update_others(&updates[found.len()..])?);
+        }
+        Ok(found)
+    }
+
+    /// [`Runtime::update_many`], of any words.
+    #[cold]
+    #[inline(never)]
+    fn update_others<T: AtomicWord>(&self, updates: &[(GlobalAddress, Change<T>)]) -> Result<Vec<T>> {
         let tiered = |(at, _): &&(GlobalAddress, _)| at.kind == Kind::Tiered;
         let to_home = |&(at, change): &(GlobalAddress, Change<T>)| SegmentUpdate {
             of: at.partition(),

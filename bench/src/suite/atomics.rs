@@ -46,7 +46,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
         let mut report = Report::new("atomics");
         let there = runtime.layout().node_of(Rank(1));
-        let mut times = [const { Vec::new() }; 12];
+        let mut times = [const { Vec::new() }; 14];
         let mut made = 0;
         // The first round only warms up.
         for sample in 0..=samples {
@@ -54,6 +54,12 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             if runtime.rank() == Rank(0) {
                 let here =
                     each(rounds * 100, |_| Ok(runtime.fetch_add(GlobalAddress::tiered(Rank(0), 0), 1)?))?;
+                let word = |number: u64| GlobalAddress::tiered(Rank(0), number * 8 * 61 % BYTES);
+                let list: Vec<_> = (0..rounds).map(|number| (word(number), Change::Add(1u64))).collect();
+                let here_together = each(100, |_| Ok(runtime.update_many(&list)?))? / rounds as f64;
+                let here_in_turn = each(100, |_| {
+                    Ok(list.iter().try_for_each(|(at, _)| runtime.fetch_add(*at, 1).map(drop))?)
+                })? / rounds as f64;
                 let trips = each(rounds, |_| {
                     let expected = pongs.load(Ordering::Relaxed) + 1;
                     runtime.request(Rank(1), PING, &[1, 2], &[])?;
@@ -72,7 +78,19 @@ fn run(options: &Options) -> Result<Vec<Row>> {
                 let calls = each(rounds, |_| Ok(runtime.call::<Ping>(there, &())?))?;
                 let [takes, gives] = taken_and_given(runtime, rounds / 10)?;
                 if sample > 0 {
-                    let found = [here, trips, alone, together, locks_here, locks, calls, takes, gives];
+                    let found = [
+                        here,
+                        here_in_turn,
+                        here_together,
+                        trips,
+                        alone,
+                        together,
+                        locks_here,
+                        locks,
+                        calls,
+                        takes,
+                        gives,
+                    ];
                     times.iter_mut().zip(found).for_each(|(all, time)| all.push(time));
                 }
             }
@@ -88,7 +106,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             let brought = [7; 256];
             let carrying = each(rounds / 4, |_| Ok(runtime.barrier_exchange(&brought)?))?;
             if sample > 0 {
-                times[9..].iter_mut().zip([turn, barriers, carrying]).for_each(|(all, time)| all.push(time));
+                times[11..].iter_mut().zip([turn, barriers, carrying]).for_each(|(all, time)| all.push(time));
             }
         }
         if runtime.rank() != Rank(0) {
@@ -98,10 +116,26 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         if sum < made {
             return Err(format!("{sum} instead of at least {made}").into());
         }
-        let [here, trips, alone, together, locks_here, locks, calls, takes, gives, turns, barriers, carrying] =
-            &times;
+        let [
+            here,
+            here_in_turn,
+            here_together,
+            trips,
+            alone,
+            together,
+            locks_here,
+            locks,
+            calls,
+            takes,
+            gives,
+            turns,
+            barriers,
+            carrying,
+        ] = &times;
         let latency = ["latency", "ns"];
         report.add("fetch-add of a word whose page is here", "latency", "ns", here.clone());
+        let singles = ("fetch-add of words whose pages are here, in turn", here_in_turn.as_slice());
+        report.compare(latency, ("one of many in a call, whose pages are here", here_together), singles);
         let base = ("short message and back", trips.as_slice());
         report.compare(latency, ("fetch-add of a word whose page is elsewhere", alone), base);
         report.compare(latency, ("one of many in a call", together), ("alone", alone));

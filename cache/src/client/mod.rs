@@ -775,6 +775,11 @@ impl Core {
         partition.policy.home_only && self.layout.agent_of(self.home(partition.owner)) != self.agent
     }
 
+    /// Whether a page may be brought in by a rank of this node: NVMe has it, and no node.
+    fn is_claimable(&self, page: PageIndex) -> bool {
+        self.pool.peek(page).state().is_claimable()
+    }
+
     #[cold]
     fn hint(&self, index: PageIndex) {
         if self.own.used_ahead(self, index) {

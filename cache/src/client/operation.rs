@@ -5,7 +5,7 @@
 //! posted with their data ([`crate::request`]). Pages served in place by their home are read and written there, many at a time.
 
 use super::landing::{Asked, First};
-use super::own::{Brought, PAGES_TO_A_LOOK, Patience, ReadId};
+use super::own::{Brought, OWN_TIMES, PAGES_TO_A_LOOK, Patience, ReadId};
 use super::remote::RemoteState;
 use super::{CacheError, Core};
 use crate::error::PAGE_UNKNOWN;
@@ -29,9 +29,6 @@ const POSTED_MAX: u32 = 64;
 /// Most pieces of one operation that its home has been asked to read or write in place and has not answered: a page each at
 /// most. One at a time, an operation would take as long as so many messages there and back.
 const REMOTE_MAX: usize = 32;
-
-/// How often a page that this rank has brought in may be gone before it is used.
-const OWN_TIMES: u8 = 4;
 
 /// Pieces of a page are got together, with what lies between them, as long as that is no more than so many bytes, or than so
 /// many times what is wanted.
@@ -545,7 +542,7 @@ impl Operation {
             let offset = in_page as u32;
             return self.ask_home(client, bytes, data, |number| InPlace::Put { page: index, offset, number });
         }
-        if matches!(entry.state(), PageState::Stored | PageState::Claimed) && self.own_left > 0 {
+        if entry.state().is_claimable() && self.own_left > 0 {
             // SAFETY: passed on.
             if let Some(moved) = unsafe { self.put_own(client, index, bytes, from) } {
                 return Ok(moved);

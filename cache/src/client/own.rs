@@ -32,6 +32,9 @@ use vgas_rma::endpoint::Extent;
 /// Reads under way at the device, of this rank.
 const QUEUE_DEPTH: u32 = 128;
 
+/// How often a page that this rank has brought in may be gone before it is used, until the agent is asked.
+pub(super) const OWN_TIMES: u8 = 4;
+
 /// Reads that are told to the device at once, while it has others.
 const BATCH: usize = 8;
 

@@ -1,9 +1,11 @@
 //! Atomic updates of words of tiered segments (DESIGN, property 14).
 //!
-//! A word of a page that this node may write is updated where it is, by the processor. All others travel to the agents of their
+//! A word of a page that this node may write is updated where it is, by the processor. A page of this node's own NVMe of which no
+//! node has a copy is claimed and brought in by the rank ([`super::own`]), as for puts. All other updates travel to the agents of their
 //! homes, which make them whether ranks there compute or not: one message there and one back for as many as fit. The agents own
 //! what is under way; here only the answers are awaited.
 
+use super::own::{Brought, OWN_TIMES, Patience, ReadId};
 use super::remote::RemoteState;
 use super::{CacheError, Client, Core, Known};
 use crate::error::PAGE_UNKNOWN;
@@ -14,7 +16,7 @@ use crate::request::{InPlace, WordUpdate};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use vgas_rma::address::NodeId;
-use vgas_shm::Update;
+use vgas_shm::{Update, WordKind};
 
 /// An update of a word of a rank's segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,13 +41,16 @@ struct Part {
     made: bool,
 }
 
-/// Updates under way. What was sent is made even if this is dropped.
+/// Updates in flight. They are made even if this is dropped, which waits for reads of this node's NVMe that they need.
 #[must_use = "updates are complete only after `test` says so"]
 pub struct PendingUpdates<'c> {
     core: &'c Core,
     updates: SmallVec<[SegmentUpdate; 1]>,
     were: SmallVec<[u64; 1]>,
     parts: SmallVec<[Part; 1]>,
+    /// Of pages that this rank brings in, the numbers of updates and the reads that they wait for.
+    claimed: SmallVec<[usize; 4]>,
+    reads: SmallVec<[ReadId; 4]>,
 }
 
 impl Client {
@@ -67,6 +72,42 @@ impl Client {
         }
     }
 
+    /// Updates a word as [`Client::update_cached`] does, or of a page that it claims and reads from this node's own NVMe, where no
+    /// node has a copy: one read of the device at most, and no other process. None: nothing was done, and another process has to be
+    /// asked ([`Client::update`]). May be called by any thread.
+    #[inline]
+    pub fn update_here(&self, of: impl Into<PartitionId>, offset: u64, update: Update) -> Option<u64> {
+        let of = of.into();
+        self.update_cached(of, offset, update).or_else(|| self.update_claimed(of, offset, update))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn update_claimed(&self, of: PartitionId, offset: u64, update: Update) -> Option<u64> {
+        let bytes = update.word.bytes();
+        let page = self.pool.locate(of, offset, bytes as usize)?.page();
+        if !offset.is_multiple_of(bytes.into()) {
+            return None;
+        }
+        let partition = self.segments.find(of)?.partition;
+        for _ in 0..OWN_TIMES {
+            if !self.core.is_claimable(page) {
+                return None;
+            }
+            match self.core.own.bring(&self.core, &partition, page, 1, page + 1, Patience::Waits) {
+                Brought::Here => {}
+                Brought::Reading(read, _) => {
+                    self.core.wait_for(|| Ok(self.core.own.has_ended(&self.core, read))).ok()?;
+                }
+                Brought::No => return None,
+            }
+            if let Some(was) = self.update_cached(of, offset, update) {
+                return Some(was);
+            }
+        }
+        None
+    }
+
     /// The part of [`Client::update`] that a hit needs: none when the page is not here to be written, and nothing was done. Never
     /// waits.
     #[inline]
@@ -78,8 +119,11 @@ impl Client {
     #[cold]
     #[inline(never)]
     fn update_slowly(&self, update: SegmentUpdate) -> Result<u64, CacheError> {
+        if let Some(was) = self.update_claimed(update.of, update.offset, update.update) {
+            return Ok(was);
+        }
         let mut was = 0;
-        self.update_many(&[update], std::slice::from_mut(&mut was))?;
+        self.update_in_parts(&[update], std::slice::from_mut(&mut was))?;
         Ok(was)
     }
 
@@ -93,6 +137,33 @@ impl Client {
     /// When the slices differ in length.
     pub fn update_many(&self, updates: &[SegmentUpdate], were: &mut [u64]) -> Result<(), CacheError> {
         assert_eq!(updates.len(), were.len(), "as many results as updates");
+        // Nothing is made of a list with a wrong offset.
+        let is_plain = |one: &SegmentUpdate| self.has_plain_word(one.of, one.offset, one.update.word);
+        let mut hits = 0;
+        if updates.iter().all(is_plain) {
+            for (one, was) in updates.iter().zip(were.iter_mut()) {
+                let Some(found) = self.update_cached(one.of, one.offset, one.update) else { break };
+                *was = found;
+                hits += 1;
+            }
+        }
+        match hits == updates.len() {
+            true => Ok(()),
+            false => self.update_in_parts(&updates[hits..], &mut were[hits..]),
+        }
+    }
+
+    /// Whether a word lies, aligned, in a partition whose words ranks may update by themselves, where its page is here: one that is
+    /// neither relaxed nor read-only.
+    #[inline]
+    pub fn has_plain_word(&self, of: impl Into<PartitionId>, offset: u64, word: WordKind) -> bool {
+        let bytes = word.bytes();
+        offset.is_multiple_of(bytes.into()) && self.pool.locate(of.into(), offset, bytes as usize).is_some()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn update_in_parts(&self, updates: &[SegmentUpdate], were: &mut [u64]) -> Result<(), CacheError> {
         let mut pending = self.start_updates(updates)?;
         self.core.wait_for(|| pending.test())?;
         were.copy_from_slice(&pending.were);
@@ -125,10 +196,12 @@ impl Client {
             updates: SmallVec::from_slice(updates),
             were: SmallVec::from_elem(0, updates.len()),
             parts: SmallVec::new(),
+            claimed: SmallVec::new(),
+            reads: SmallVec::new(),
         };
         let hits = pending.sort(self);
         self.pool.count(Counter::PutMisses, (updates.len() - hits) as u64);
-        if !pending.parts.is_empty() {
+        if !pending.parts.is_empty() || !pending.claimed.is_empty() {
             pending.test()?;
         }
         Ok(pending)
@@ -136,32 +209,70 @@ impl Client {
 }
 
 impl PendingUpdates<'_> {
-    /// Makes those that hit, and puts the others into messages. How many have hit.
+    /// Makes those that hit, begins to bring in pages that this rank may claim, and puts the others into messages. How many have hit.
     fn sort(&mut self, client: &Client) -> usize {
+        let numbers = 0..self.updates.len();
+        // Pages of which one has missed, and whether this rank brings it in: what follows in the same word must not overtake it.
+        let mut missed: FxHashMap<PageIndex, bool> = FxHashMap::default();
+        let mut asked: SmallVec<[usize; 4]> = SmallVec::new();
+        for number in numbers.clone() {
+            let SegmentUpdate { of, offset, update } = self.updates[number];
+            // It was found when they were checked.
+            let Some(page) = self.page_of(number) else { continue };
+            let before = if missed.is_empty() { None } else { missed.get(&page).copied() };
+            let is_claimed = match before {
+                Some(is_claimed) => is_claimed,
+                None => {
+                    let place = client.pool.locate(of, offset, update.word.bytes() as usize);
+                    if let Some(was) = place.and_then(|part| client.pool.update_part(part, update)) {
+                        self.were[number] = was;
+                        continue;
+                    }
+                    let is_claimed = place.is_some() && self.claim(of, page);
+                    missed.insert(page, is_claimed);
+                    is_claimed
+                }
+            };
+            if is_claimed { self.claimed.push(number) } else { asked.push(number) }
+        }
+        let hits = numbers.len() - asked.len() - self.claimed.len();
+        self.put_into_parts(&asked);
+        hits
+    }
+
+    fn page_of(&self, number: usize) -> Option<PageIndex> {
+        let SegmentUpdate { of, offset, .. } = self.updates[number];
+        self.core.segments.find(of).map(|known| known.partition.page_at(offset))
+    }
+
+    /// Begins to bring a page in. False: it is not this rank's to claim.
+    fn claim(&mut self, of: PartitionId, page: PageIndex) -> bool {
+        let core = self.core;
+        let Some(Known { partition, .. }) = core.segments.find(of).filter(|_| core.is_claimable(page)) else {
+            return false;
+        };
+        match core.own.bring(core, &partition, page, 1, page + 1, Patience::Goes) {
+            Brought::Here => true,
+            Brought::Reading(read, _) => {
+                self.reads.push(read);
+                true
+            }
+            Brought::No => false,
+        }
+    }
+
+    /// Puts updates into messages, one for each thread of the agent of each home, or for as many as fit.
+    fn put_into_parts(&mut self, numbers: &[usize]) {
         let core = self.core;
         let most = (core.medium_max / WordUpdate::BYTES).max(1);
-        // The part that is being filled, by home and thread; and the pages of which one has missed, because what follows in the
-        // same word must not overtake it.
+        // The part that is being filled, by home and thread.
         let mut filling: FxHashMap<(NodeId, u32), usize> = FxHashMap::default();
-        let mut missed: FxHashSet<PageIndex> = FxHashSet::default();
-        let mut hits = 0;
-        let is_one = self.updates.len() == 1;
-        for (number, &SegmentUpdate { of, offset, update }) in self.updates.iter().enumerate() {
-            // It was found when they were checked.
+        for &number in numbers {
+            let SegmentUpdate { of, offset, update } = self.updates[number];
             let Some(Known { partition, .. }) = core.segments.find(of) else { continue };
             let page = partition.page_at(offset);
             let in_page = offset as u32 & (partition.size.bytes() - 1);
-            // One alone has been tried.
-            if !is_one && !missed.contains(&page) {
-                let place = client.pool.locate(of, offset, update.word.bytes() as usize);
-                if let Some(was) = place.and_then(|part| client.pool.update_part(part, update)) {
-                    self.were[number] = was;
-                    hits += 1;
-                    continue;
-                }
-                missed.insert(page);
-            }
-            let key = (core.home(of.owner), client.pool.layout().shard_of(page));
+            let key = (core.home(of.owner), core.pool.layout().shard_of(page));
             let part = match filling.get(&key) {
                 Some(&part) if self.parts[part].numbers.len() < most => part,
                 _ => {
@@ -174,7 +285,36 @@ impl PendingUpdates<'_> {
             WordUpdate { page, offset: in_page, update }.write(&mut part.list);
             part.numbers.push(number);
         }
-        hits
+    }
+
+    /// Makes the updates of pages that this rank has brought in, if their reads have ended; the agent is asked for those whose page
+    /// is gone again. False: a read has not ended.
+    fn make_claimed(&mut self) -> bool {
+        let core = self.core;
+        self.reads.retain(|read| !core.own.has_ended(core, *read));
+        if !self.reads.is_empty() {
+            return false;
+        }
+        let mut gone: SmallVec<[usize; 4]> = SmallVec::new();
+        let mut missed: FxHashSet<PageIndex> = FxHashSet::default();
+        for number in std::mem::take(&mut self.claimed) {
+            let SegmentUpdate { of, offset, update } = self.updates[number];
+            let Some(part) = core.pool.locate(of, offset, update.word.bytes() as usize) else {
+                gone.push(number);
+                continue;
+            };
+            let is_next = missed.is_empty() || !missed.contains(&part.page());
+            let made = if is_next { core.pool.update_part(part, update) } else { None };
+            match made {
+                Some(was) => self.were[number] = was,
+                None => {
+                    missed.insert(part.page());
+                    gone.push(number);
+                }
+            }
+        }
+        self.put_into_parts(&gone);
+        true
     }
 
     /// What the words were, when [`PendingUpdates::test`] has said that all are made.
@@ -187,7 +327,7 @@ impl PendingUpdates<'_> {
     /// # Errors
     /// As [`Client::update_many`].
     pub fn test(&mut self) -> Result<bool, CacheError> {
-        let mut all = true;
+        let mut all = self.claimed.is_empty() || self.make_claimed();
         for part in 0..self.parts.len() {
             all &= self.parts[part].made || self.advance(part)?;
             if self.parts[part].asked.is_none() {
@@ -245,6 +385,14 @@ impl PendingUpdates<'_> {
 
 impl Drop for PendingUpdates<'_> {
     fn drop(&mut self) {
+        if !self.claimed.is_empty() {
+            // These were started, and nobody else would make them: it takes as long as the device does.
+            let core = self.core;
+            if let Err(error) = core.wait_for(|| Ok(self.make_claimed())).and_then(|()| self.test().map(drop))
+            {
+                tracing::debug!(%error, "updates whose handle was dropped");
+            }
+        }
         for part in self.parts.iter().filter(|part| !part.made) {
             if let Some(number) = part.asked {
                 self.core.remote.abandon(number);

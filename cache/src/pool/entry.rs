@@ -38,6 +38,11 @@ impl PageState {
         matches!(self, PageState::Exclusive | PageState::Modified)
     }
 
+    /// Whether a rank of the home's node may bring the page in by itself, once a claim that there may be has ended.
+    pub fn is_claimable(self) -> bool {
+        matches!(self, PageState::Stored | PageState::Claimed)
+    }
+
     fn from_bits(bits: u32) -> Self {
         match bits {
             1 => PageState::Shared,

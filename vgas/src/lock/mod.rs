@@ -1,7 +1,8 @@
 //! Fair locks that are words of tiered memory: for many readers or one writer, anywhere in the job.
 //!
 //! Any aligned eight bytes of a tiered segment are a lock, free while they are zeros; what they protect is the program's to say.
-//! Whoever has the lock's page to write takes and gives it back by an instruction; others ask the agent of its home, in one
+//! A rank whose node has the lock's page to write takes and gives it back by an instruction, and brings the page in first if its
+//! node stores it and no node has it; others ask the agent of its home, in one
 //! message there and one back, and give back in one. Who has to wait stands in a queue at the home and sleeps: nothing spins,
 //! nobody is overtaken, and whether ranks compute does not matter.
 //!
@@ -183,11 +184,11 @@ impl Runtime {
         Ok(self.ask_for_lock(at, &request)?.then(guard))
     }
 
-    /// Changes the word if its page is here: what it was.
+    /// Changes the word if its page is here, or if it is this node's and no node has it, and returns what it was.
     #[inline]
     fn exchange_word(&self, place: Place, from: Held, to: Held) -> Option<u64> {
         let change = Change::CompareSwap { expected: from.word(), desired: to.word() };
-        self.client().update_cached(place.partition(), place.offset, change.into())
+        self.client().update_here(place.partition(), place.offset, change.into())
     }
 
     #[cold]

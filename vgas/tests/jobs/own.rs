@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, getppid, kill_process};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Change, Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
 use vgas_cache::page::PageIndex;
 use vgas_cache::pool::PageState;
 
@@ -30,6 +30,10 @@ pub const ALL: &[Scenario] = &[Scenario {
 
 /// Pages that are used in each way while the agent is stopped: all together fewer than the frames that it keeps free.
 const EACH: usize = 2;
+/// Ways.
+const GROUPS: usize = 8;
+/// In each page, a word that is a lock.
+const LOCK: u64 = 16;
 /// How long the agent stays stopped if something does wait for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -100,7 +104,8 @@ fn own(runtime: &Runtime, seed: u64) -> Outcome {
     let at = |offset: u64| GlobalAddress::tiered(Rank(0), offset);
     for page in 0..pages_all {
         let begin = page * page_bytes;
-        let words: Vec<u64> = (begin..begin + page_bytes).step_by(8).map(word).collect();
+        let mut words: Vec<u64> = (begin..begin + page_bytes).step_by(8).map(word).collect();
+        words[LOCK as usize / 8] = 0;
         runtime.put(at(begin), &words)?;
     }
     let local = runtime.local()?;
@@ -109,9 +114,9 @@ fn own(runtime: &Runtime, seed: u64) -> Outcome {
     // In no order that looks like a scan, for which more would be read.
     let mut order: Vec<u64> = (0..pages_all).collect();
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-    let stored = || order.iter().copied().filter(is_stored).take(1 + 5 * EACH).collect::<Vec<_>>();
+    let stored = || order.iter().copied().filter(is_stored).take(1 + GROUPS * EACH).collect::<Vec<_>>();
     let began = Instant::now();
-    while stored().len() < 1 + 5 * EACH || pool.is_short_of_frames(pool.layout().page_size()) {
+    while stored().len() < 1 + GROUPS * EACH || pool.is_short_of_frames(pool.layout().page_size()) {
         if began.elapsed() > PATIENCE {
             return Err(format!("only pages {:?} are left to the ranks", stored()).into());
         }
@@ -157,11 +162,28 @@ fn own(runtime: &Runtime, seed: u64) -> Outcome {
             here.write_volatile(11);
         }
     }
+    let updates: Vec<u64> = next()?.collect();
+    for offset in &updates {
+        assert_eq!(runtime.fetch_add(at(offset + 8), 5)?, word(offset + 8), "an update");
+    }
+    let many: Vec<u64> = next()?.collect();
+    let list: Vec<_> = many.iter().map(|offset| (at(offset + 8), Change::Add(3u64))).collect();
+    let list: Vec<_> = list.iter().chain(&list).copied().collect();
+    let twice: Vec<u64> = runtime.update_many(&list)?;
+    let expected = |more| many.iter().map(move |offset| word(offset + 8).wrapping_add(more));
+    assert_eq!(twice, expected(0).chain(expected(3)).collect::<Vec<_>>(), "many updates");
+    let locks: Vec<u64> = next()?.collect();
+    for (number, offset) in locks.iter().enumerate() {
+        match number % 2 {
+            0 => drop(runtime.lock(at(offset + LOCK))?),
+            _ => drop(runtime.try_lock_shared(at(offset + LOCK))?.ok_or("a free lock")?),
+        }
+    }
     if !stopped.end() {
         return Err("something has waited for the agent".into());
     }
     let after = [Counter::NvmReads, Counter::WholePagePuts].map(counted);
-    assert_eq!(after[0] - before[0], 4 * EACH as u64, "pages read by the rank");
+    assert_eq!(after[0] - before[0], (GROUPS - 1) as u64 * EACH as u64, "pages read by the rank");
     assert_eq!(after[1] - before[1], EACH as u64, "pages put as a whole");
 
     let two = |offset: u64| -> vgas::Result<[u64; 2]> {
@@ -177,6 +199,12 @@ fn own(runtime: &Runtime, seed: u64) -> Outcome {
     }
     for offset in pointers {
         assert_eq!(two(offset)?, [11, word(offset + 8)]);
+    }
+    for offset in updates {
+        assert_eq!(two(offset)?, [word(offset), word(offset + 8).wrapping_add(5)]);
+    }
+    for offset in many {
+        assert_eq!(two(offset)?, [word(offset), word(offset + 8).wrapping_add(6)]);
     }
     // What the agent did not see is evicted and stored like everything else.
     for page in 0..pages_all {

@@ -118,7 +118,7 @@ fn measure(rank: Rank, domain: Arc<Domain>, one_core: bool) -> Result<()> {
     })?;
     endpoint.register(PING_MEDIUM, |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
         let Arrived::Medium(bytes) = payload else { return token.refuse("no medium") };
-        token.check(token.reply(PONG_MEDIUM, arguments, Payload::Medium(Source::of(bytes))));
+        token.check(token.reply(PONG_MEDIUM, arguments, Payload::Medium(bytes.source())));
     })?;
     let seen = arrivals.clone();
     endpoint.register(PONG_MEDIUM, move |_, _, payload| {

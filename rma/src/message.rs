@@ -2,6 +2,7 @@
 
 use crate::address::{Peer, RegionId};
 use crate::error::RmaError;
+use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use vgas_shm::Span;
 
@@ -173,10 +174,147 @@ pub struct Delivery<'a> {
 pub enum Arrived<'a> {
     /// None.
     Short,
-    /// In a buffer that is private to this process and valid during the delivery.
-    Medium(&'a [u8]),
+    /// The bytes themselves, valid during the delivery.
+    Medium(MediumPayload<'a>),
     /// Already at its destination: the address in this process and the length.
     Long(*mut u8, usize),
+}
+
+impl<'a> Arrived<'a> {
+    /// Returns the bytes of a medium payload in private memory; nothing of the others.
+    pub fn medium_bytes(self) -> &'a [u8] {
+        match self {
+            Self::Medium(bytes) => bytes.as_slice(),
+            Self::Short | Self::Long(..) => &[],
+        }
+    }
+}
+
+/// The bytes of a medium message that has arrived.
+///
+/// They may still lie in memory that this process shares with their sender, which may write there at any time. [`Deref`](std::ops::Deref) and
+/// [`MediumPayload::as_slice`] therefore copy such bytes into a private buffer, once a message, when they are first asked for.
+/// [`MediumPayload::source`] takes them from where they lie, as the payload of another message.
+///
+/// ```
+/// use vgas_rma::message::MediumPayload;
+/// let bytes = MediumPayload::from(&b"abc"[..]);
+/// assert_eq!((bytes.len(), &bytes[1..]), (3, &b"bc"[..]));
+/// ```
+#[derive(Clone, Copy)]
+pub struct MediumPayload<'a> {
+    address: *mut u8,
+    bytes: usize,
+    /// Buffer for a private copy; none if the bytes are private already.
+    copy: Option<&'a PrivateCopy>,
+}
+
+impl<'a> MediumPayload<'a> {
+    /// Bytes in shared memory.
+    ///
+    /// # Safety
+    /// `address` is valid for reads and writes of `bytes` bytes for `'a`, and a multiple of 8. `copy` is used for no other payload during `'a`.
+    pub(crate) unsafe fn shared(address: *mut u8, bytes: usize, copy: &'a PrivateCopy) -> Self {
+        Self { address, bytes, copy: Some(copy) }
+    }
+
+    /// Returns the number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns whether there are no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Returns the bytes in private memory.
+    pub fn as_slice(&self) -> &'a [u8] {
+        match self.copy {
+            // SAFETY: made from a slice that lives for `'a`.
+            None => unsafe { std::slice::from_raw_parts(self.address, self.bytes) },
+            // SAFETY: the range is valid for `'a`, and the buffer is this payload's (contract of `shared`).
+            Some(copy) => unsafe { copy.fill_once(self.address, self.bytes) },
+        }
+    }
+
+    /// Returns the bytes as what another message may carry on, without a private copy.
+    #[inline]
+    pub fn source(&self) -> Source<'a> {
+        // SAFETY: valid for `'a`, by both ways in which this is made.
+        unsafe { Source::raw(self.address, self.bytes) }
+    }
+
+    /// Returns the address of bytes that lie in shared memory, a multiple of 8. Until the handler returns, they may be written there too;
+    /// nobody relies on them any more. None: they are private, and others may look at them later.
+    #[inline]
+    pub fn in_place(&self) -> Option<*mut u8> {
+        self.copy.map(|_| self.address)
+    }
+}
+
+impl<'a> From<&'a [u8]> for MediumPayload<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self { address: bytes.as_ptr().cast_mut(), bytes: bytes.len(), copy: None }
+    }
+}
+
+impl std::ops::Deref for MediumPayload<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl std::fmt::Debug for MediumPayload<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.bytes)
+    }
+}
+
+/// A buffer for the private copy of one payload at a time.
+pub(crate) struct PrivateCopy {
+    buffer: UnsafeCell<Box<[u8]>>,
+    bytes_max: usize,
+    is_filled: Cell<bool>,
+}
+
+impl PrivateCopy {
+    /// For payloads of at most so many bytes.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        let buffer = UnsafeCell::new(vec![0; bytes_max].into_boxed_slice());
+        Self { buffer, bytes_max, is_filled: Cell::new(false) }
+    }
+
+    /// Returns the size of the largest payload.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Makes the buffer ready for another payload.
+    pub(crate) fn clear(&mut self) {
+        self.is_filled.set(false);
+    }
+
+    /// Copies the bytes, unless that was done since the last [`PrivateCopy::clear`].
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `bytes` bytes, the same at each call between two clears.
+    unsafe fn fill_once(&self, from: *const u8, bytes: usize) -> &[u8] {
+        assert!(bytes <= self.bytes_max, "a payload that exceeds its conduit's limit");
+        if !self.is_filled.replace(true) {
+            // SAFETY: no other reference to the buffer exists: it is lent only once filled, and `clear` waits for the end of such loans.
+            let buffer = unsafe { &mut *self.buffer.get() };
+            // SAFETY: the source is the caller's duty; the length was checked.
+            unsafe { vgas_shm::copy::copy(from, buffer.as_mut_ptr(), bytes) };
+        }
+        // SAFETY: filled, so that nothing changes it while it is lent.
+        let buffer = unsafe { &*self.buffer.get() };
+        &buffer[..bytes]
+    }
 }
 
 /// Who receives what conduits bring: the endpoint.

@@ -12,14 +12,59 @@ use vgas_rma::conduit::conformance::{Fabric, HookedFabric, SimFabric, SmpFabric,
 use vgas_rma::conduit::hook::{Count, Delay, Hooked, Link, Loss, Trace};
 use vgas_rma::conduit::sim::SimOptions;
 use vgas_rma::conduit::smp::RING_BYTES_MIN;
-use vgas_rma::endpoint::Endpoint;
-use vgas_rma::message::{Destination, NOTE_HANDLER, Payload, Source};
+use vgas_rma::endpoint::{Endpoint, Token};
+use vgas_rma::message::{Arrived, Destination, NOTE_HANDLER, Payload, Source};
 use vgas_rma::{Layout, Peer, RegionId, RmaError};
 use vgas_shm::Mapping;
 
 #[test]
 fn smp() {
     run(&SmpFabric::default());
+}
+
+/// Goal: between ranks that share memory, a medium payload lies at a multiple of 16 in the memory of its sender, so that it is copied
+/// once; what a handler has taken as private bytes is not changed by later writes there. A payload to oneself is private.
+#[test]
+fn a_medium_is_handed_over_where_it_lies() {
+    const HANDLER: u8 = 200;
+    let fabric = SmpFabric::default();
+    let layout = fabric.layout(2);
+    let seen: Arc<Mutex<Vec<(usize, bool)>>> = Arc::default();
+    let endpoints = fabric.connect(&layout, 4096).into_iter().map(|spec| {
+        let endpoint = Endpoint::new(spec).expect("an endpoint");
+        let (me, seen) = (endpoint.me(), seen.clone());
+        let take = move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
+            let Arrived::Medium(bytes) = payload else { panic!("not medium") };
+            let (private, place) = (bytes.as_slice(), bytes.in_place());
+            assert_eq!(place.is_some(), token.from() != me);
+            if let Some(place) = place {
+                assert!(
+                    place.addr().is_multiple_of(16) && !private.as_ptr_range().contains(&place.cast_const())
+                );
+                // SAFETY: a handler may write there.
+                unsafe { std::ptr::write_bytes(place, 0xee, bytes.len()) };
+            }
+            let is_right = private.iter().all(|&byte| byte == 7) && *bytes == *private;
+            seen.lock().unwrap().push((arguments.len(), is_right && private.len() == bytes.len()));
+        };
+        endpoint.register(HANDLER, take).expect("a free index");
+        endpoint.open();
+        endpoint
+    });
+    let endpoints: Vec<_> = endpoints.collect();
+    let source = vec![7; endpoints[0].medium_bytes_max()];
+    // More than a ring holds, so that payloads lie over headers of earlier laps.
+    let sizes = [0, 1, 8, 16, 48, 49, 64, 100, 512, 4096, 40_000, source.len()];
+    for (round, bytes) in sizes.into_iter().cycle().take(20 * sizes.len()).enumerate() {
+        let arguments = vec![9; round % 17];
+        for to in &endpoints {
+            let payload = Payload::Medium(Source::of(&source[..bytes]));
+            endpoints[0].request(to.me(), HANDLER, &arguments, payload).expect("room");
+            to.poll().expect("no failure");
+        }
+        let came = std::mem::take(&mut *seen.lock().unwrap());
+        assert_eq!(came, vec![(arguments.len(), true); endpoints.len()], "{bytes} bytes");
+    }
 }
 
 /// Rings of the smallest size are full, and wrap, all the time.

@@ -296,7 +296,7 @@ fn a_handler_may_poll_for_replies() {
                     assert!(start.elapsed() < BOUND);
                 }
             }
-            assert!(bytes == pattern(3000, number as usize), "payload {number} changed under its handler");
+            assert!(*bytes == pattern(3000, number as usize), "payload {number} changed under its handler");
             Ok(())
         }
     });

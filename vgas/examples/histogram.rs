@@ -22,7 +22,7 @@ fn main() -> vgas::Result<()> {
     let runtime = Runtime::builder()
         .handler(COUNT, move |_, _, payload| {
             if let vgas::Arrived::Medium(bytes) = payload {
-                for bin in bytes {
+                for bin in bytes.iter() {
                     // A peer's bytes are data: one that names no bin counts nowhere.
                     if let Some(bin) = counted.get(usize::from(*bin)) {
                         bin.fetch_add(1, Ordering::Relaxed);

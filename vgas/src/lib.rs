@@ -78,7 +78,7 @@ pub use vgas_cache::partition::SegmentId;
 pub use vgas_cache::pool::{Counter, PinMode};
 pub use vgas_nvm::{AtRest, RestError};
 pub use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Token};
-pub use vgas_rma::message::{Arrived, Direction};
+pub use vgas_rma::message::{Arrived, Direction, MediumPayload};
 pub use vgas_rma::{Layout, NodeId, Peer, Rank, say};
 pub use vgas_shm::{AtomicWord, Change};
 

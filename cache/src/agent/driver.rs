@@ -33,12 +33,6 @@ const TURNS: u32 = 4;
 /// Registers the handlers of an agent, of any of its shards; before its endpoint is opened.
 pub fn register(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
     let nodes = endpoint.layout().nodes();
-    fn bytes(payload: Arrived<'_>) -> &[u8] {
-        match payload {
-            Arrived::Medium(bytes) => bytes,
-            _ => &[],
-        }
-    }
     let add =
         |index: u8, parse: fn(Peer, &[u32], Arrived<'_>, u32) -> Option<Incoming>| {
             let shards = agent.shards().clone();
@@ -65,24 +59,24 @@ pub fn register(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
         coherence.message.carries_page().then_some(Incoming::Message(from, coherence))
     })?;
     add(handler::SEVERAL, |from, arguments, payload, nodes| {
-        let (message, pages) = wire::decode_several(arguments, bytes(payload), nodes)?;
+        let (message, pages) = wire::decode_several(arguments, payload.medium_bytes(), nodes)?;
         Some(Incoming::Several(from, message, pages))
     })?;
     add(handler::REQUEST, |from, arguments, payload, _| {
-        Some(Incoming::Request(from, Request::decode(arguments)?, bytes(payload).into()))
+        Some(Incoming::Request(from, Request::decode(arguments)?, payload.medium_bytes().into()))
     })?;
     add(handler::IN_PLACE, |from, arguments, payload, _| {
-        Some(Incoming::InPlace(from, InPlace::decode(arguments)?, bytes(payload).into()))
+        Some(Incoming::InPlace(from, InPlace::decode(arguments)?, payload.medium_bytes().into()))
     })?;
     add(handler::IN_PLACE_ANSWER, |from, arguments, _, _| {
         let (number, answer) = InPlaceAnswer::decode(arguments)?;
         Some(Incoming::Answer(from, number, answer))
     })?;
     add(handler::SERVICE, |from, arguments, payload, _| {
-        Some(Incoming::Service(from, arguments.try_into().ok()?, bytes(payload).into()))
+        Some(Incoming::Service(from, arguments.try_into().ok()?, payload.medium_bytes().into()))
     })?;
     add(handler::SERVICE_ANSWER, |from, arguments, payload, _| {
-        Some(Incoming::ServiceAnswer(from, arguments.try_into().ok()?, bytes(payload).into()))
+        Some(Incoming::ServiceAnswer(from, arguments.try_into().ok()?, payload.medium_bytes().into()))
     })?;
     // Content of pages is taken only where the agent waits for it.
     let expected = agent.shards().expected().clone();

@@ -183,10 +183,7 @@ impl RemoteOperations {
                     && slot.state == Some(RemoteState::Pending) =>
             {
                 let expected = slot.expected;
-                let bytes = match payload {
-                    Arrived::Medium(bytes) => bytes,
-                    _ => &[],
-                };
+                let bytes = payload.medium_bytes();
                 let has_landed = match (expected, payload) {
                     (Some(Expected { address, bytes, .. }), Arrived::Long(at, length)) => {
                         at.addr() == address && length == bytes
@@ -226,7 +223,7 @@ mod tests {
     const HOME: Peer = Peer(4);
 
     fn heard(operations: &RemoteOperations, from: Peer, number: u32, bytes: &[u8]) -> bool {
-        let heard = operations.answer(from, number, InPlaceAnswer::Done, Arrived::Medium(bytes));
+        let heard = operations.answer(from, number, InPlaceAnswer::Done, Arrived::Medium(bytes.into()));
         matches!(heard, Heard::By(_))
     }
 
@@ -272,7 +269,7 @@ mod tests {
             operations.wakes(one, &first) && operations.wakes(one, &second) && operations.wakes(two, &first)
         );
         let Heard::By(Over { waker: Some(woken), .. }) =
-            operations.answer(HOME, one, InPlaceAnswer::Done, Arrived::Medium(b""))
+            operations.answer(HOME, one, InPlaceAnswer::Done, Arrived::Medium(b"".as_slice().into()))
         else {
             panic!("nobody is woken")
         };

@@ -39,7 +39,12 @@ pub(super) fn register(endpoint: &Endpoint, remote: &Arc<RemoteOperations>) -> R
             }
             (&[number, code], _) => {
                 let code = [code.to_le_bytes(), [0; 4]].concat();
-                remote.answer(token.from(), number, InPlaceAnswer::Failed, Arrived::Medium(&code))
+                remote.answer(
+                    token.from(),
+                    number,
+                    InPlaceAnswer::Failed,
+                    Arrived::Medium(code.as_slice().into()),
+                )
             }
             _ => Heard::ByNobody,
         };

@@ -43,7 +43,7 @@ fn access(key: u64, write: &[u8]) -> Vec<u8> {
 fn bytes_of(payload: Arrived<'_>) -> Option<&[u8]> {
     match payload {
         Arrived::Short => Some(&[]),
-        Arrived::Medium(bytes) => Some(bytes),
+        Arrived::Medium(bytes) => Some(bytes.as_slice()),
         _ => None,
     }
 }

@@ -283,7 +283,7 @@ pub fn join(is_delegated: bool) -> vgas::Result<Runtime> {
         token.check(token.reply_medium(ANSWER, &[number], &bytes));
     });
     let answer = ask.handler(ANSWER, |token, arguments, payload| match (arguments, payload) {
-        (&[number], Arrived::Medium(bytes)) => own(&ANSWERS).push((number, words_of(bytes))),
+        (&[number], Arrived::Medium(bytes)) => own(&ANSWERS).push((number, words_of(&bytes))),
         (&[number], Arrived::Short) => own(&ANSWERS).push((number, Vec::new())),
         _ => token.refuse("an answer of another form"),
     });

@@ -303,10 +303,7 @@ pub(super) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
     // Not in the handler for the first time.
     kinds();
     let take_in = move |token: &Token<'_>, words: &[u32], arrived: Arrived<'_>| {
-        let bytes = match arrived {
-            Arrived::Medium(bytes) => bytes,
-            _ => &[],
-        };
+        let bytes = arrived.medium_bytes();
         if words != [kinds().mark] {
             return token.refuse("what it lets go of has numbers of another program");
         }

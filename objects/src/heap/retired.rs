@@ -222,10 +222,7 @@ impl State {
 /// Takes messages of retired slots in; before other ranks can send some.
 pub(super) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
     let take_in = move |token: &Token<'_>, words: &[u32], arrived: Arrived<'_>| {
-        let bytes = match arrived {
-            Arrived::Medium(bytes) => bytes,
-            _ => &[],
-        };
+        let bytes = arrived.medium_bytes();
         let from = runtime.layout().rank_of_peer(token.from());
         let (Some(said), Some(from)) = (Said::decode(words, bytes), from) else {
             return token.refuse(format!("words {words:?} mean nothing to retired slots"));

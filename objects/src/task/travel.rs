@@ -139,10 +139,7 @@ pub(crate) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
     let pool = pool::make(runtime);
     let take_in = move |token: &Token<'_>, words: &[u32], arrived: Arrived<'_>| {
         let layout = runtime.layout();
-        let bytes = match arrived {
-            Arrived::Medium(bytes) => bytes,
-            _ => &[],
-        };
+        let bytes = arrived.medium_bytes();
         match (Said::decode(words, layout.ranks()), layout.rank_of_peer(token.from())) {
             (Some((run, said)), Some(from)) => on_message(pool, token, from, run, said, bytes),
             _ => token.refuse(format!("words {words:?} mean nothing to tasks")),

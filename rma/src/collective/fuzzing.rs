@@ -39,7 +39,7 @@ pub fn collective_messages(bytes: &[u8]) {
         let (payload, after) = after.split_at(after.len().min(carried.into()));
         rest = after;
         let from = Peer(u32::from(from) % RANKS);
-        let arrived = if payload.is_empty() { Arrived::Short } else { Arrived::Medium(payload) };
+        let arrived = if payload.is_empty() { Arrived::Short } else { Arrived::Medium(payload.into()) };
         let token = Token::new(&engine.endpoint, from, Direction::Request);
         engine.on_message(&token, &words(words_of), arrived);
         engine.progress();

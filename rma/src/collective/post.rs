@@ -93,7 +93,7 @@ impl Collectives {
                 return self.on_barrier(token, key.team, tag, number);
             }
             (Some(What::Spoilt), Arrived::Medium(reason)) => {
-                return self.on_spoilt(token, key.team, Rank(tag), reason);
+                return self.on_spoilt(token, key.team, Rank(tag), &reason);
             }
             (Some(What::Credit), Arrived::Short) => {
                 if !self.credit.returned(from, number as usize) {
@@ -141,9 +141,11 @@ impl Collectives {
             let other = if what == What::Ask { None } else { arrivals.hear(from, call) };
             match (other, what, arrived) {
                 (Some(other), ..) => other,
-                (None, What::Whole, Arrived::Medium(bytes)) => arrivals.whole(from, tag, bytes),
+                (None, What::Whole, Arrived::Medium(bytes)) => arrivals.whole(from, tag, &bytes),
                 (None, What::Offer, _) => arrivals.offered(from, tag, number as usize),
-                (None, What::Piece, Arrived::Medium(bytes)) => arrivals.piece(from, tag, Piece::Bytes(bytes)),
+                (None, What::Piece, Arrived::Medium(bytes)) => {
+                    arrivals.piece(from, tag, Piece::Bytes(&bytes))
+                }
                 (None, What::Piece, Arrived::Long(address, bytes)) => {
                     arrivals.piece(from, tag, Piece::Placed(address, bytes))
                 }

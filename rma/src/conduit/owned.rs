@@ -80,7 +80,7 @@ impl OwnedMessage {
     pub(crate) fn deliver(&self, from: Peer, sink: &dyn Sink) -> Result<()> {
         let payload = match &self.payload {
             OwnedPayload::Short => Arrived::Short,
-            OwnedPayload::Medium(bytes) => Arrived::Medium(bytes),
+            OwnedPayload::Medium(bytes) => Arrived::Medium(bytes.as_slice().into()),
             OwnedPayload::Long(bytes, destination) => {
                 let to = sink.destination(from, *destination, bytes.len())?;
                 // SAFETY: the sink vouches for `bytes.len()` bytes there until the delivery has returned.
@@ -140,7 +140,7 @@ impl OwnedDelivery {
     pub(crate) fn delivery(&self) -> Delivery<'_> {
         let payload = match &self.payload {
             OwnedArrival::Short => Arrived::Short,
-            OwnedArrival::Medium(bytes) => Arrived::Medium(bytes),
+            OwnedArrival::Medium(bytes) => Arrived::Medium(bytes.as_slice().into()),
             OwnedArrival::Long(address, bytes) => {
                 Arrived::Long(std::ptr::with_exposed_provenance_mut(*address), *bytes)
             }

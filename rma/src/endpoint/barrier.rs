@@ -172,7 +172,7 @@ fn on_carried(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
         drop(carried);
         return token.refuse("more than was announced of what a barrier carries");
     }
-    arriving.bytes.extend_from_slice(piece);
+    arriving.bytes.extend_from_slice(&piece);
     let is_whole = arriving.bytes.len() == arriving.total;
     drop(carried);
     // The last piece is the arrival.

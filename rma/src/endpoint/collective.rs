@@ -47,7 +47,7 @@ fn on_piece(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
         drop(arriving);
         return token.refuse("pieces of a collective that do not fit together");
     }
-    entry.bytes.extend_from_slice(piece);
+    entry.bytes.extend_from_slice(&piece);
 }
 
 impl Endpoint {

@@ -75,7 +75,7 @@ fn on_put_pieces(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
     let (&[low, high, owner, region, count], Arrived::Medium(payload)) = (arguments, payload) else {
         return token.refuse("a malformed put of pieces");
     };
-    let Some(List { entries, total, mut rest }) = List::read(payload, count) else {
+    let Some(List { entries, total, mut rest }) = List::read(payload.as_slice(), count) else {
         return token.refuse("a malformed list of pieces");
     };
     if total != rest.len() {
@@ -100,7 +100,7 @@ fn on_get_pieces(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
     };
     let Arrived::Medium(payload) = payload else { return token.refuse("a get of pieces without a list") };
     let endpoint = token.endpoint();
-    let Some(List { entries, total, rest: [] }) = List::read(payload, count) else {
+    let Some(List { entries, total, rest: [] }) = List::read(payload.as_slice(), count) else {
         return token.refuse("a malformed list of pieces");
     };
     if total > endpoint.medium_bytes_max() {

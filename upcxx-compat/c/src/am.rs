@@ -117,15 +117,15 @@ pub(crate) unsafe fn attach(
 }
 
 thread_local! {
-    /// The payload of the medium message that this thread handles: the handler may write to it, and it begins at a
-    /// multiple of 16 (as the specification promises 8).
+    /// The payload of the medium message that this thread handles, unless it is shared memory: the handler may write to it,
+    /// and it begins at a multiple of 16 (as the specification promises 8).
     static MEDIUM: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs the client's handler for a message that has arrived.
 pub(crate) fn deliver(index: u8, token: &Token<'_>, words: &[u32], arrived: Arrived<'_>) {
     match (index, arrived) {
-        (long::CARRIED, Arrived::Medium(bytes)) => match long::place(bytes) {
+        (long::CARRIED, Arrived::Medium(bytes)) => match long::place(&bytes) {
             Some((index, address, bytes)) => run(index, token, words, Arrived::Long(address, bytes)),
             None => token.refuse("a long message that does not fit the segment"),
         },
@@ -145,6 +145,9 @@ fn run(index: u8, token: &Token<'_>, words: &[u32], arrived: Arrived<'_>) {
     match arrived {
         Arrived::Short => call::short(handler, c_token, words),
         Arrived::Long(address, bytes) => call::with_payload(handler, c_token, address.cast(), bytes, words),
+        Arrived::Medium(bytes) if let Some(address) = bytes.in_place() => {
+            call::with_payload(handler, c_token, address.cast(), bytes.len(), words);
+        }
         Arrived::Medium(bytes) => {
             let with_copy = |buffer: &mut Vec<u128>| {
                 let needed = bytes.len().div_ceil(16).max(1);

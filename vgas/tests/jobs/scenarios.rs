@@ -333,7 +333,7 @@ pub fn run_rank(name: &str, seed: u64) -> ExitCode {
         let runtime = Runtime::builder()
             .handler(ASK, |token, _, payload| {
                 token.check(match payload {
-                    Arrived::Medium(bytes) => token.reply_medium(ANSWER, &[], bytes),
+                    Arrived::Medium(bytes) => token.reply_medium(ANSWER, &[], &bytes),
                     _ => token.reply_short(ANSWER, &[1]),
                 });
             })

@@ -120,7 +120,7 @@ fn order_and_payload(fabric: &dyn Fabric) {
         let salt = u64::from(number);
         let right = match payload {
             Arrived::Short => number % 3 == 0,
-            Arrived::Medium(bytes) => number % 3 == 1 && bytes == pattern(salt, bytes.len()),
+            Arrived::Medium(bytes) => number % 3 == 1 && *bytes == pattern(salt, bytes.len()),
             Arrived::Long(at, bytes) => number % 3 == 2 && bytes_at(at, bytes) == pattern(salt, bytes),
         };
         seen.check(right, || format!("wrong payload of message {number}"));
@@ -161,7 +161,7 @@ fn order_of_answers(fabric: &dyn Fabric) {
             let handler = move |token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>| {
                 let number = arguments[0];
                 seen.check_number(token.from(), number);
-                let came = if let Arrived::Medium(bytes) = payload { bytes } else { &[] };
+                let came = if let Arrived::Medium(bytes) = payload { bytes.as_slice() } else { &[] };
                 let is_right = arguments == words(number) && came == bytes(number);
                 seen.check(is_right, || format!("message {number} came as {arguments:?}, {came:?}"));
                 if index == REQUEST {
@@ -226,7 +226,7 @@ fn sizes(fabric: &dyn Fabric) {
     let (job, seen) = job(fabric, 2, |seen, token, arguments, payload| {
         let (bytes, right) = match payload {
             Arrived::Short => (0, false),
-            Arrived::Medium(bytes) => (bytes.len(), bytes == pattern(bytes.len() as u64, bytes.len())),
+            Arrived::Medium(bytes) => (bytes.len(), *bytes == pattern(bytes.len() as u64, bytes.len())),
             Arrived::Long(at, bytes) => (bytes, bytes_at(at, bytes) == pattern(bytes as u64, bytes)),
         };
         seen.check(right && arguments[0] as usize == bytes, || format!("a payload of {bytes} bytes"));
@@ -275,7 +275,7 @@ fn floods(fabric: &dyn Fabric) {
         seen.check_number(token.from(), arguments[0]);
         let Arrived::Medium(bytes) = payload else { return token.refuse("no medium") };
         // Answers as large as questions: every way fills up.
-        token.check(token.reply(REPLY, arguments, Payload::Medium(Source::of(bytes))));
+        token.check(token.reply(REPLY, arguments, Payload::Medium(bytes.source())));
     });
     job.run(|endpoint, rank| {
         let payload = pattern(1, endpoint.medium_bytes_max());
@@ -374,7 +374,7 @@ fn loopback(fabric: &dyn Fabric) {
         seen.check_number(token.from(), arguments[0]);
         let right = match payload {
             Arrived::Short => true,
-            Arrived::Medium(bytes) => bytes == pattern(3, bytes.len()),
+            Arrived::Medium(bytes) => *bytes == pattern(3, bytes.len()),
             Arrived::Long(at, bytes) => bytes_at(at, bytes) == pattern(4, bytes),
         };
         seen.check(right, || "a payload to oneself".into());
@@ -437,7 +437,7 @@ fn withheld(fabric: &dyn Fabric) {
         let bytes = pattern(u64::from(number), 64);
         let right = match payload {
             Arrived::Short => number % 3 == 0,
-            Arrived::Medium(arrived) => arrived == bytes,
+            Arrived::Medium(arrived) => *arrived == *bytes,
             Arrived::Long(at, arrived) => bytes_at(at, arrived) == bytes,
         };
         seen.check(right, || format!("wrong payload of message {number}"));

@@ -183,7 +183,7 @@ impl IbvConduit {
         let from = connection.peer;
         let payload = match head.kind {
             Kind::Short => Arrived::Short,
-            Kind::Medium => Arrived::Medium(&packet[head_bytes..]),
+            Kind::Medium => Arrived::Medium(packet[head_bytes..].into()),
             Kind::Long(destination) => {
                 let bytes = head.payload_bytes as usize;
                 match sink.destination(from, destination, bytes) {

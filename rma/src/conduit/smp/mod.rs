@@ -10,8 +10,9 @@
 //!   delivered before it is gone: so at most the replies to one batch wait, and the peer feels it as back-pressure.
 //! * *Sleeping.* A consumer sets its sleeping word, then looks once more; a producer publishes, then looks at the
 //!   sleeping word; between the two is an asymmetric fence ([`fence`](vgas_shm::fence)). One of them sees the other.
+//! * *A medium payload is copied once*, into the ring; its handler finds it there ([`MediumPayload`]).
 //!
-//! All unsafe code is in `ring.rs`, and in the copies of payloads in `link.rs`.
+//! All unsafe code is in `ring.rs`, in the copies of payloads in `link.rs`, and where a payload is passed on.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
@@ -32,7 +33,9 @@ use crate::address::{Peer, RegionId};
 use crate::domain::Domain;
 use crate::endpoint::CarrierCounts;
 use crate::error::{Result, RmaError};
-use crate::message::{ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, Message, Payload, Sink};
+use crate::message::{
+    ARGUMENTS_MAX, Arrived, Delivery, Destination, Direction, MediumPayload, Message, Payload, Sink,
+};
 use hotline::ARGUMENTS_HOT_MAX;
 use inbox::{Inbox, Marks, Source};
 use link::{Cargo, Link};
@@ -302,13 +305,14 @@ impl SmpConduit {
                         return Err(RmaError::Protocol { peer: Some(from), what });
                     }
                 };
-                if source.give_back(direction) {
-                    self.ring_index(member);
-                }
                 taken += 1;
                 let payload = match record.body {
                     RecordBody::Short => Arrived::Short,
-                    RecordBody::Medium(bytes) => Arrived::Medium(&scratch.medium[..bytes]),
+                    RecordBody::Medium(address, bytes) => {
+                        // SAFETY: rule 1 of `ring`: the range was checked, and is not given back before the delivery is over. The
+                        // buffer was cleared for this record.
+                        Arrived::Medium(unsafe { MediumPayload::shared(address, bytes, &scratch.medium) })
+                    }
                     RecordBody::Long(bytes) => {
                         Arrived::Long(sink.destination(from, scratch.destination, bytes)?, bytes)
                     }
@@ -320,6 +324,9 @@ impl SmpConduit {
                     arguments: &scratch.arguments[..record.argument_count],
                     payload,
                 })?;
+                if source.give_back(direction) {
+                    self.ring_index(member);
+                }
                 if source.is_quiet(link) {
                     return Ok(taken);
                 }

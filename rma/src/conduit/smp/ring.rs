@@ -8,17 +8,21 @@
 //! published: so the consumer, whose position moves from record to record, finds a header of this lap, an older one, or
 //! zero, never a payload that looks like a header. Positions count bytes and never decrease.
 //!
+//! A medium payload is handed to its handler where it lies, so it begins at a multiple of [`PAYLOAD_ALIGN`], and at a cache
+//! line if it does not fit into the first one. Its slots are given back when the handler has returned, which may write there
+//! like into memory of its own.
+//!
 //! # Unsafe rules
 //!
 //! 1. *Place.* Every access is inside the ring's span: positions are reduced by the mask, record sizes are checked
 //!    against the end of the ring before they are used, whoever wrote them. The span keeps the mapping.
-//! 2. *No reference.* Bodies are copied in and out by raw copies; headers and indices are atomics. A peer that writes
-//!    where it should not can spoil what we read, but only as values, which are checked after the copy.
+//! 2. *No reference.* Bodies are copied in and out by raw copies, or passed on as addresses; headers and indices are atomics. A
+//!    peer that writes where it should not can spoil what we read, but only as values, which are checked after the copy.
 //! 3. *Sources.* The payload of a message is readable for the duration of the call (contract of `Message`).
 
 use super::layout::LINE_BYTES;
 use crate::address::{Peer, RegionId};
-use crate::message::{ARGUMENTS_MAX, Destination, Source};
+use crate::message::{ARGUMENTS_MAX, Destination, PrivateCopy, Source};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use vgas_shm::copy::copy;
@@ -62,6 +66,17 @@ impl Lap {
 
 /// Bytes of a record besides its payload, at most: header, arguments, target.
 pub(super) const OVERHEAD_MAX: usize = 8 + 4 * ARGUMENTS_MAX + 16;
+
+/// A medium payload begins at a multiple of this.
+const PAYLOAD_ALIGN: usize = 16;
+
+/// Where a medium payload begins in its record, behind so many arguments: in the first line if all of it fits there, so that
+/// the line which announces the message carries it, otherwise at the beginning of a line, for the widest copies.
+#[inline]
+fn medium_offset(arguments: usize, bytes: usize) -> usize {
+    let packed = (8 + 4 * arguments).next_multiple_of(PAYLOAD_ALIGN);
+    if packed + bytes <= LINE_BYTES { packed } else { packed.next_multiple_of(LINE_BYTES) }
+}
 
 /// How far beyond the tail a slot is asked for: with two slots, one-way messages went fastest, and were twice as fast as
 /// without on a slow processor; with eight or more it did not help.
@@ -133,6 +148,16 @@ pub(super) struct Producer {
     payload: Box<[u64]>,
 }
 
+/// Sets the bits from `first` up to `end`.
+fn set_bits(words: &mut [u64], first: usize, end: usize) {
+    let mut at = first;
+    while at < end {
+        let count = (64 - at % 64).min(end - at);
+        words[at / 64] |= (u64::MAX >> (64 - count)) << (at % 64);
+        at += count;
+    }
+}
+
 /// Ends this process, as the C library does when its heap is spoilt: what vgas keeps there cannot be believed any more.
 #[cold]
 #[inline(never)]
@@ -175,9 +200,7 @@ impl Producer {
         let first = (self.tail & self.ring.mask) as usize / LINE_BYTES;
         self.payload[first / 64] &= !(1 << (first % 64));
         if size > LINE_BYTES {
-            for slot in first + 1..first + size / LINE_BYTES {
-                self.payload[slot / 64] |= 1 << (slot % 64);
-            }
+            set_bits(&mut self.payload, first + 1, first + size / LINE_BYTES);
         }
         let after = self.tail + size as u64;
         let next = (after & self.ring.mask) as usize / LINE_BYTES;
@@ -194,12 +217,13 @@ impl Producer {
 
     /// Bytes of the record, and of the padding before it.
     fn size(&self, arguments: usize, body: &Body<'_>) -> (usize, usize) {
-        let extra = match body {
-            Body::Short => 0,
-            Body::Medium(source) => source.bytes(),
-            Body::Long { .. } => 16,
+        let after = 8 + (4 * arguments).next_multiple_of(8);
+        let bytes = match body {
+            Body::Short => after,
+            Body::Medium(source) => medium_offset(arguments, source.bytes()) + source.bytes(),
+            Body::Long { .. } => after + 16,
         };
-        let size = (8 + (4 * arguments).next_multiple_of(8) + extra).next_multiple_of(LINE_BYTES);
+        let size = bytes.next_multiple_of(LINE_BYTES);
         let to_end = self.ring.bytes() - (self.tail & self.ring.mask) as usize;
         (size, if size > to_end { to_end } else { 0 })
     }
@@ -261,8 +285,9 @@ impl Producer {
         let (kind, bytes) = match *body {
             Body::Short => (Kind::Short, 0),
             Body::Medium(source) => {
-                // SAFETY: rules 1 (after + bytes <= size) and 3.
-                unsafe { copy(source.address(), start.add(after), source.bytes()) };
+                let offset = medium_offset(arguments.len(), source.bytes());
+                // SAFETY: rules 1 (offset + bytes <= size) and 3.
+                unsafe { copy(source.address(), start.add(offset), source.bytes()) };
                 (Kind::Medium, source.bytes() as u32)
             }
             Body::Long { bytes, region, owner, offset } => {
@@ -290,7 +315,8 @@ pub(super) struct Consumer {
 /// Where the parts of a record are copied to.
 pub(super) struct Scratch {
     pub(super) arguments: [u32; ARGUMENTS_MAX],
-    pub(super) medium: Box<[u8]>,
+    /// For a medium payload, if its handler asks for it in private memory.
+    pub(super) medium: PrivateCopy,
     /// Of a long payload.
     pub(super) destination: Destination,
 }
@@ -298,13 +324,13 @@ pub(super) struct Scratch {
 impl Scratch {
     /// For rings of so many bytes.
     pub(super) fn new(ring_bytes: usize) -> Self {
-        let medium = vec![0; medium_bytes_max(ring_bytes)].into_boxed_slice();
+        let medium = PrivateCopy::new(medium_bytes_max(ring_bytes));
         let destination = Destination::Region { region: RegionId(0), owner: Peer(0), offset: 0 };
         Self { arguments: [0; ARGUMENTS_MAX], medium, destination }
     }
 }
 
-/// A record whose arguments, medium payload and destination were copied to a [`Scratch`]: what is left fits into registers.
+/// A record whose arguments and destination were copied to a [`Scratch`]: what is left fits into registers.
 pub(super) struct Record {
     pub(super) handler: u8,
     pub(super) argument_count: usize,
@@ -315,8 +341,8 @@ pub(super) struct Record {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RecordBody {
     Short,
-    /// So many bytes.
-    Medium(usize),
+    /// The address in the ring, good until the record is given back, and the length.
+    Medium(*mut u8, usize),
     Long(usize),
 }
 
@@ -370,14 +396,16 @@ impl Consumer {
             return Err(format!("a record with header {word:#x} in a shared-memory ring"));
         }
         let after = 8 + (4 * argument_count).next_multiple_of(8);
-        let extra = match kind {
-            k if k == Kind::Short as u8 && bytes == 0 => 0,
-            k if k == Kind::Medium as u8 && bytes <= scratch.medium.len() => bytes,
-            k if k == Kind::Long as u8 => 16,
+        let end = match kind {
+            k if k == Kind::Short as u8 && bytes == 0 => after,
+            k if k == Kind::Medium as u8 && bytes <= scratch.medium.bytes_max() => {
+                medium_offset(argument_count, bytes) + bytes
+            }
+            k if k == Kind::Long as u8 => after + 16,
             _ => return Err(format!("a record of kind {kind} with {bytes} bytes in a shared-memory ring")),
         };
         let at = (self.position & self.ring.mask) as usize;
-        let size = (after + extra).next_multiple_of(LINE_BYTES);
+        let size = end.next_multiple_of(LINE_BYTES);
         if size > self.ring.bytes() - at {
             return Err(format!("a record of {size} bytes that passes the end of its ring"));
         }
@@ -387,13 +415,13 @@ impl Consumer {
             // SAFETY: rules 1 and 2.
             *argument = unsafe { start.add(8 + 4 * index).cast::<u32>().read_volatile() };
         }
-        let body = match extra {
-            _ if kind == Kind::Medium as u8 => {
-                // SAFETY: rules 1 and 2; the buffer is private and long enough, checked above.
-                unsafe { copy(start.add(after), scratch.medium.as_mut_ptr(), bytes) };
-                RecordBody::Medium(bytes)
+        let body = match kind {
+            k if k == Kind::Medium as u8 => {
+                scratch.medium.clear();
+                // SAFETY: rule 1.
+                RecordBody::Medium(unsafe { start.add(end - bytes) }, bytes)
             }
-            16 => {
+            k if k == Kind::Long as u8 => {
                 // SAFETY: rules 1 and 2; `after` is a multiple of 8.
                 let (place, offset) = unsafe {
                     let place = start.add(after).cast::<u64>();
@@ -407,6 +435,14 @@ impl Consumer {
         };
         self.advance(size);
         Ok(Some(Record { handler: (word >> 32) as u8, argument_count, body }))
+    }
+
+    /// The payload of a medium that [`Consumer::read`] has read last, to this scratch, before it is given back; nothing of others.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn medium_of(&self, record: &Record, scratch: &Scratch) -> Vec<u8> {
+        let RecordBody::Medium(address, bytes) = record.body else { return Vec::new() };
+        // SAFETY: rule 1: checked when it was read; this keeps the mapping.
+        unsafe { crate::message::MediumPayload::shared(address, bytes, &scratch.medium) }.to_vec()
     }
 
     #[inline]
@@ -456,7 +492,7 @@ mod tests {
         while sent < 200_000 {
             if random.below(2) == 0 {
                 let bytes = if random.below(4) == 0 {
-                    random.below(scratch.medium.len() as u64 + 1) as usize
+                    random.below(scratch.medium.bytes_max() as u64 + 1) as usize
                 } else {
                     0
                 };
@@ -493,7 +529,13 @@ mod tests {
                 assert_eq!(scratch.arguments[..record.argument_count], arguments);
                 match record.body {
                     RecordBody::Short => assert!(payload.is_empty() && number % 3 != 0),
-                    RecordBody::Medium(bytes) => assert_eq!(scratch.medium[..bytes], payload),
+                    RecordBody::Medium(address, bytes) => {
+                        assert_eq!(address.addr() % PAYLOAD_ALIGN, 0);
+                        assert_eq!(consumer.medium_of(&record, &scratch), payload);
+                        // As a handler may.
+                        // SAFETY: the record was not given back; nobody else looks there.
+                        unsafe { std::ptr::write_bytes(address, random.below(256) as u8, bytes) };
+                    }
                     RecordBody::Long(bytes) => {
                         let (region, owner, offset) = (RegionId(3), Peer(8), u64::from(number) << 20);
                         assert_eq!(

@@ -324,10 +324,10 @@ impl Arrival {
     /// Hands the message to the sink.
     pub(super) fn deliver(&self, connection: &Connection, sink: &dyn Sink) -> Result<(), RmaError> {
         let payload = match (&self.payload, self.head.kind) {
-            (Contents::None, Kind::Medium) => Arrived::Medium(&[]),
+            (Contents::None, Kind::Medium) => Arrived::Medium([].as_slice().into()),
             (Contents::None, _) => Arrived::Short,
-            (Contents::Shared(buffer, range), _) => Arrived::Medium(&buffer[range.clone()]),
-            (Contents::Owned(bytes), _) => Arrived::Medium(bytes),
+            (Contents::Shared(buffer, range), _) => Arrived::Medium(buffer[range.clone()].into()),
+            (Contents::Owned(bytes), _) => Arrived::Medium(bytes.as_slice().into()),
             (Contents::Placed(target), _) => Arrived::Long(target.base(), target.bytes()),
         };
         sink.deliver(Delivery {

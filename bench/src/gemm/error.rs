@@ -49,7 +49,7 @@ pub enum GemmError {
     /// An input holds numbers of another kind.
     #[error(
         "{} holds {what} ({}), but only little-endian float64 ('<f8') and float32 ('<f4') can be \
-         multiplied; convert it with numpy: a.astype('<f8')",
+         multiplied; {advice}",
         .path.display(), Quoted(.descr)
     )]
     Dtype {
@@ -57,6 +57,8 @@ pub enum GemmError {
         path: PathBuf,
         /// "big-endian numbers", "integers", …
         what: &'static str,
+        /// What to do about it.
+        advice: &'static str,
         /// The header's own words.
         descr: String,
     },

@@ -35,6 +35,22 @@ impl Dtype {
         }
     }
 
+    /// The type that NumPy makes of a header's `descr`, if it is one of these: by its letter or its name, with no byte order, or
+    /// the one of this machine.
+    pub(super) fn of_descr(descr: &str) -> Option<Self> {
+        let (has_order, word) = match descr.strip_prefix(['<', '=', '|']) {
+            Some(word) => (true, word),
+            None => (false, descr),
+        };
+        match word {
+            "f4" | "f" => Some(Self::Float32),
+            "f8" | "d" => Some(Self::Float64),
+            "float32" | "single" if !has_order => Some(Self::Float32),
+            "float64" | "double" | "float" if !has_order => Some(Self::Float64),
+            _ => None,
+        }
+    }
+
     /// As people say it.
     pub fn name(self) -> &'static str {
         match self {
@@ -82,7 +98,7 @@ pub(super) struct Header {
 /// Length of the fixed front and of the text that follows it, from the first 12 bytes of a file.
 pub(super) fn text_range(front: &[u8]) -> Result<std::ops::Range<usize>, String> {
     if front.len() < 10 || &front[..6] != b"\x93NUMPY" {
-        return Err("it does not begin with \"\\x93NUMPY\"".into());
+        return Err(what_it_is(front).into());
     }
     let (start, bytes) = match (front[6], front[7]) {
         (1, _) => (10, usize::from(u16::from_le_bytes([front[8], front[9]]))),
@@ -96,6 +112,28 @@ pub(super) fn text_range(front: &[u8]) -> Result<std::ops::Range<usize>, String>
         0..=HEADER_BYTES_MAX => Ok(start..start + bytes),
         _ => Err(format!("a header of {bytes} bytes is beyond reason")),
     }
+}
+
+/// Names what a file is that is no .npy file, and what to do.
+fn what_it_is(front: &[u8]) -> &'static str {
+    const KNOWN: [(&[u8], &str); 5] = [
+        (
+            b"PK\x03\x04",
+            "it is an archive (.npz); take an array out of it with numpy: np.save('a.npy', np.load(file)['name'])",
+        ),
+        (b"PK\x05\x06", "it is an archive (.npz) without arrays"),
+        (b"\x1f\x8b", "it is compressed (gzip); unpack it with gunzip"),
+        (
+            b"version https://git-lfs",
+            "it is a pointer of Git LFS to a file that is not here; fetch that with `git lfs pull`",
+        ),
+        (
+            b"\x89HDF\r\n",
+            "it is an HDF5 file; take a data set out of it with h5py: np.save('a.npy', h5py.File(file)['name'])",
+        ),
+    ];
+    let found = KNOWN.iter().find(|(start, _)| front.starts_with(start));
+    found.map_or("it does not begin with \"\\x93NUMPY\"", |(_, what)| what)
 }
 
 /// Reads the text: a Python dictionary with the keys `descr`, `fortran_order` and `shape`.
@@ -177,6 +215,11 @@ impl<'a> Cursor<'a> {
     }
 
     fn quoted(&mut self) -> Result<&'a str, String> {
+        self.peek();
+        // Python 2 marked text that is not bytes.
+        if let Some(rest) = self.0.strip_prefix(['u', 'U']).filter(|rest| rest.starts_with(['\'', '"'])) {
+            self.0 = rest;
+        }
         let quote =
             self.peek().filter(|c| matches!(c, '\'' | '"')).ok_or("its header lacks a quoted word")?;
         let (word, rest) = self.0[1..].split_once(quote).ok_or("its header has an open quote")?;
@@ -230,6 +273,7 @@ mod tests {
             ("{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }  \n", "<f8", Order::C, vec![3, 4]),
             ("{'shape': (5,), 'fortran_order': True, 'descr': \"<f4\"}", "<f4", Order::Fortran, vec![5]),
             ("{'descr': '>i2', 'fortran_order': False, 'shape': (), }", ">i2", Order::C, vec![]),
+            ("{u'descr': u'<f8', u'fortran_order': False, u'shape': (3, 4)}", "<f8", Order::C, vec![3, 4]),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (3L, 0L), }", "<f4", Order::C, vec![3, 0]),
             (
                 "{'descr': [('x', '<f8'), ('y', '<i4', (2,))], 'fortran_order': False, 'shape': (1, 2), }",
@@ -240,6 +284,41 @@ mod tests {
         ];
         for (text, descr, order, shape) in cases {
             assert_eq!(parse(text.as_bytes()), Ok(Header { descr: descr.into(), order, shape }), "{text}");
+        }
+    }
+
+    /// Goal: the types that NumPy takes for numbers of 4 and 8 bytes are taken, and no others. (As NumPy 2.4 has them.)
+    #[test]
+    fn types_are_those_of_numpy() {
+        let (single, double) = (Some(Dtype::Float32), Some(Dtype::Float64));
+        for (descr, expected) in [
+            ("<f8", double),
+            ("=f8", double),
+            ("|f8", double),
+            ("f8", double),
+            ("d", double),
+            ("<d", double),
+            ("float64", double),
+            ("double", double),
+            ("float", double),
+            ("<f4", single),
+            ("=f4", single),
+            ("f", single),
+            ("float32", single),
+            (">f8", None),
+            (">d", None),
+            ("<<f8", None),
+            ("<float64", None),
+            ("", None),
+            ("<", None),
+            ("f2", None),
+            ("f16", None),
+            ("c8", None),
+            ("c16", None),
+            ("complex128", None),
+            ("i8", None),
+        ] {
+            assert_eq!(Dtype::of_descr(descr), expected, "{descr}");
         }
     }
 
@@ -272,7 +351,15 @@ mod tests {
         assert!(text_range(b"\x93NUMPY\x04\x00\x74\x00\x00\x00").unwrap_err().contains("4.0"));
         assert!(text_range(b"\x93NUMPY\x03\x00\xff\xff\xff\xff").unwrap_err().contains("beyond reason"));
         assert!(text_range(b"\x93NUMPY\x02\x00\x74\x00").is_err());
-        assert!(text_range(b"PK\x03\x04").is_err());
+        for (start, said) in [
+            (&b"PK\x03\x04"[..], ".npz"),
+            (b"\x1f\x8b\x08", "gunzip"),
+            (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
+            (b"something", "does not begin with"),
+            (b"", "does not begin with"),
+        ] {
+            assert!(text_range(start).unwrap_err().contains(said), "{said}");
+        }
     }
 
     #[test]

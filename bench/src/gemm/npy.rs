@@ -117,16 +117,9 @@ impl NpyMatrix {
         let data = text.end as u64;
         let Some(text) = bytes.get(text) else { return Err(not_npy("its header is cut off".into())) };
         let header = header::parse(text).map_err(not_npy)?;
-        let dtype = match header.descr.as_str() {
-            "<f4" => Dtype::Float32,
-            "<f8" => Dtype::Float64,
-            _ => {
-                return Err(GemmError::Dtype {
-                    path: path.to_owned(),
-                    what: kind(&header.descr),
-                    descr: header.descr,
-                });
-            }
+        let Some(dtype) = Dtype::of_descr(&header.descr) else {
+            let (what, advice) = kind(&header.descr);
+            return Err(GemmError::Dtype { path: path.to_owned(), what, advice, descr: header.descr });
         };
         let &[rows, columns] = header.shape.as_slice() else {
             return Err(GemmError::NotTwoDimensional { path: path.to_owned(), found: header.shape.len() });
@@ -217,20 +210,32 @@ impl NpyMatrix {
     }
 }
 
-/// What a type is, for people.
-fn kind(descr: &str) -> &'static str {
-    let mut letters = descr.chars();
-    let (order, letter) = (letters.next(), letters.next());
-    match (order, letter) {
-        (Some('['), _) => "records",
-        (_, Some('O')) => "Python objects",
-        (_, Some('i' | 'u')) => "integers",
-        (_, Some('b')) => "booleans",
-        (_, Some('c')) => "complex numbers",
-        (Some('>'), Some('f')) => "big-endian numbers",
-        (_, Some('f')) => "floating-point numbers of another size",
-        (_, Some('S' | 'U' | 'V' | 'a')) => "text or raw bytes",
-        (_, Some('M' | 'm')) => "times",
+/// Names what a header's `descr` stands for, and says how to make something of it that can be multiplied.
+fn kind(descr: &str) -> (&'static str, &'static str) {
+    const CONVERT: &str = "convert it with numpy: a.astype('<f8')";
+    let is_big = descr.starts_with('>');
+    let word = descr.strip_prefix(['<', '>', '=', '|']).unwrap_or(descr);
+    let what = match word.chars().next() {
+        Some('[') => {
+            return ("records", "take one of its fields with numpy: a['name'].astype('<f8')");
+        }
+        // Converting them would lose their imaginary parts.
+        Some('c' | 'F' | 'D' | 'G') => {
+            return (
+                "complex numbers",
+                "multiply their parts: a.real and a.imag, each saved with np.save, are matrices of real numbers",
+            );
+        }
+        Some('S' | 'U' | 'V' | 'a' | 's') if !word.starts_with("single") => {
+            return ("text or raw bytes", "save numbers instead");
+        }
+        Some('O' | 'o') => "Python objects",
+        Some('i' | 'u' | 'l' | 'q' | 'h') => "integers",
+        Some('b' | '?') => "booleans",
+        Some('f' | 'd' | 's') if is_big => "big-endian numbers",
+        Some('f' | 'e' | 'g') => "floating-point numbers of another size",
+        Some('M' | 'm' | 't') => "times",
         _ => "an unknown type",
-    }
+    };
+    (what, CONVERT)
 }

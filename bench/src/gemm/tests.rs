@@ -542,9 +542,17 @@ fn wrong_inputs_are_named() {
     ];
     let names: Vec<_> = dtypes.iter().map(|(name, ..)| format!("{name}.npy")).collect();
     for ((_, _, what, descr), name) in dtypes.iter().zip(&names) {
+        let advice = match *descr {
+            // Which a conversion would make real without a word.
+            "<c16" => {
+                "multiply their parts: a.real and a.imag, each saved with np.save, are matrices of real numbers"
+            }
+            "[('x', '<f8')]" => "take one of its fields with numpy: a['name'].astype('<f8')",
+            _ => "convert it with numpy: a.astype('<f8')",
+        };
         let sentence = format!(
             "{} holds {what} ({descr}), but only little-endian float64 ('<f8') and float32 ('<f4') can be \
-             multiplied; convert it with numpy: a.astype('<f8')",
+             multiplied; {advice}",
             show(name)
         );
         cases.push((name, "right.npy", sentence));

@@ -100,12 +100,64 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
+    /// Another user could have put it there, or can change it.
+    #[error("cannot use {}: {why}", path.display())]
+    Untrusted {
+        /// The file, or the step of the path.
+        path: PathBuf,
+        /// Why.
+        why: Untrusted,
+    },
     /// Another job has the file open.
     #[error("{} is in use by another job; wait for its end or choose another name", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// Why a file or folder is not trusted with what a job stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Untrusted {
+    /// It belongs to another user than this one and root.
+    #[error(
+        "it belongs to user {user}, who could read and change what is stored there; use a folder of your own \
+         (nvm.directory), or another name"
+    )]
+    Owner {
+        /// Its owner.
+        user: u32,
+    },
+    /// Other users may write the file.
+    #[error(
+        "other users may write it (mode {mode:03o}); if you trust what it holds, `chmod go-w` it, else remove it"
+    )]
+    FileMode {
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Every user may write to the folder, and it is not sticky.
+    #[error(
+        "every user may rename and remove files in it (mode {mode:04o}); `chmod o-w` or `chmod +t` it, or use another \
+         folder (nvm.directory)"
+    )]
+    FolderMode {
+        /// Its permissions.
+        mode: u32,
+    },
+    /// The user's own folder for temporary files lets others in.
+    #[error("other users may enter it (mode {mode:03o}); `chmod 700` it")]
+    OwnFolderMode {
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A symbolic link in the place of a segment's file.
+    #[error(
+        "it is a symbolic link, and files are not followed out of their folder; move what it names there, or set \
+         nvm.directory to where that is"
+    )]
+    IsLink,
 }
 
 fn advice(errno: Errno) -> &'static str {

@@ -2,7 +2,7 @@
 //! is trusted.
 
 use crate::checksum;
-use crate::error::Unusable;
+use crate::error::{Untrusted, Unusable};
 use crate::format::{
     self, BLOCK_BYTES, BLOCK_ENTRIES, CheckpointId, Entry, Geometry, MARK_AT, NoSuperblock, Place,
     Superblock, superblock_at,
@@ -62,7 +62,11 @@ impl AtRest {
     /// When there is no such file, or it is none of a segment.
     pub fn open(path: &Path) -> Result<Self, RestError> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
+        let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+            rustix::io::Errno::LOOP => io::Error::other(Untrusted::IsLink),
+            errno => errno.into(),
+        });
+        let file = File::from(opened?);
         let superblock =
             |place| block(&file, superblock_at(place)).and_then(|block| Superblock::decode(&block, place));
         let mark = block(&file, MARK_AT).and_then(|block| format::decode_mark(&block));

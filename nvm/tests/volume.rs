@@ -295,6 +295,73 @@ fn a_file_tells_whether_it_was_flushed() {
     assert!(state().is_kept());
 }
 
+/// Goal: a file without a checkpoint does not keep the space that its job has used, whether the job ended or was killed; one with a
+/// checkpoint keeps its pages. Method: the file of a killed job is a copy, made while the job ran.
+#[test]
+fn files_without_a_checkpoint_take_no_space() {
+    use std::os::unix::fs::MetadataExt;
+    const PAGES: u64 = 256;
+    let folder = folder();
+    let path = folder.path().join(vgas_nvm::segment_file_name("data", 2));
+    let stored = || std::fs::metadata(&path).unwrap().blocks() * 512;
+    let written = |flushes: bool| {
+        let mut bench = on_disk(folder.path(), DeviceChoice::Blocking);
+        bench.volume.create_or_open_named(2, "data", PAGES).unwrap();
+        (0..PAGES).for_each(|page| bench.write(2, page, 1).unwrap());
+        if flushes {
+            bench.flush(2).unwrap();
+        }
+        bench
+    };
+    let bench = written(false);
+    assert!(stored() >= PAGES * PAGE as u64);
+    let copy = folder.path().join("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    drop(bench);
+    assert!(stored() <= 64 << 10, "{} bytes after a job that ended", stored());
+    std::fs::rename(&copy, &path).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert!(stored() >= PAGES * PAGE as u64);
+    // Whoever opens anything there.
+    drop(on_disk(folder.path(), DeviceChoice::Blocking));
+    assert!(stored() <= 64 << 10, "{} bytes after a job that was killed", stored());
+    let bench = written(true);
+    drop(bench);
+    drop(on_disk(folder.path(), DeviceChoice::Blocking));
+    assert!(stored() >= PAGES * PAGE as u64);
+    let mut bench = on_disk(folder.path(), DeviceChoice::Blocking);
+    bench.volume.create_or_open_named(2, "data", PAGES).unwrap();
+    assert_eq!(bench.read(2, PAGES - 1).unwrap(), 1);
+}
+
+/// Goal: each checkpoint remembers its companions, beside the one before with its own.
+#[test]
+fn checkpoints_remember_their_companions() {
+    let folder = folder();
+    let path = folder.path().join(vgas_nvm::segment_file_name("data", 2));
+    let companions = |generation: u64| {
+        let one = |name| vgas_nvm::Companion { name_hash: vgas_nvm::name_hash(name), generation };
+        vec![one("left"), one("right")]
+    };
+    let id = |generation: u64| CheckpointId { generation, identity: 10 + generation };
+    let mut bench = on_disk(folder.path(), DeviceChoice::Blocking);
+    bench.volume.create_or_open_named(2, "data", 100).unwrap();
+    for generation in 1..=2 {
+        bench.write(2, 1, generation).unwrap();
+        let key = bench.key();
+        bench.volume.prepare(2, 10 + generation, companions(generation), key).unwrap();
+        bench.finish().remove(&key).unwrap().unwrap();
+        if generation == 1 {
+            bench.conclude(2, true).unwrap();
+        }
+    }
+    let expected = vec![(id(2), companions(2)), (id(1), companions(1))];
+    assert_eq!(vgas_nvm::segment_file_state(&path).unwrap(), FileState::Holds(expected));
+    let many = vec![companions(1)[0]; vgas_nvm::COMPANIONS_MAX + 1];
+    let key = bench.key();
+    assert!(matches!(bench.volume.prepare(2, 77, many, key), Err(VolumeError::Usage(_))));
+}
+
 /// Of a job's checkpoint, each file holds the one before as well until it is concluded, and only one of them for good when it
 /// was opened again at either.
 #[test]

@@ -2,7 +2,7 @@
 
 use super::remote::RemoteState;
 use super::{Client, Created, SegmentPages};
-use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
+use crate::error::{CacheError, Failure, FailureKind, PAGE_UNKNOWN};
 use crate::page::PageInSegment;
 use crate::partition::{Partition, PartitionId, SegmentId};
 use crate::pool::{INLINE_BYTES, Known, PageSize, WaitId};
@@ -138,6 +138,8 @@ impl Client {
         for (owner, one) in (first_rank.0..).map(Rank).zip(partitions) {
             let Created { first, bytes, relaxed, read_only } = *one;
             let pages = bytes.div_ceil(size.bytes().into());
+            // A full disk may take what the cache holds later, or never be asked for it.
+            let read_only = read_only.filter(|failure| failure.kind != FailureKind::NoSpace);
             let partition = Partition { segment, owner, size, first, pages, policy, shared: false };
             let known = Known { partition, bytes, relaxed, read_only: read_only.is_some() };
             if !self.segments.insert(known, read_only) {

@@ -3,7 +3,8 @@
 //! Direct where the filesystem takes it. Otherwise the page cache holds every page a second time; that is slower and
 //! costs memory, but gives the same results.
 
-use super::files::{Files, may_be_read, takes_direct_io};
+use super::files::Files;
+use super::folder::Folder;
 use super::transfer::Transfer;
 use super::{Completion, Device, FileId, Lent, Limits, Naming, Operation, Submitted};
 use crate::error::{DeviceError, FileError};
@@ -45,12 +46,23 @@ struct Tasks {
 impl BlockingDevice {
     /// Files in `directory`, with `queue_depth` operations in flight; direct I/O is used if the folder takes it.
     pub fn open(directory: &Path, queue_depth: u32) -> Result<Self, FileError> {
-        let direct = match takes_direct_io(directory) {
-            Err(error) if may_be_read(directory, &error) => false,
+        let mut folder = Folder::open(directory)?;
+        folder.clean();
+        let direct = match folder.takes_direct_io() {
+            Err(error) if folder.may_be_read(&error) => {
+                folder.refuse(&error);
+                false
+            }
             taken => taken?,
         };
+        Self::over(folder, direct, queue_depth)
+    }
+
+    /// A device over a folder that has been looked at.
+    pub(super) fn over(folder: Folder, direct: bool, queue_depth: u32) -> Result<Self, FileError> {
+        let directory = folder.path().to_owned();
         let system =
-            |errno| FileError::System { what: "start the device of", path: directory.to_owned(), errno };
+            |errno| FileError::System { what: "start the device of", path: directory.clone(), errno };
         let shared = Arc::new(Shared {
             tasks: Mutex::new(Tasks { queue: VecDeque::new(), closing: false }),
             work: Condvar::new(),
@@ -59,7 +71,7 @@ impl BlockingDevice {
         });
         let capacity = (queue_depth as usize).max(1);
         let mut device = Self {
-            files: Files::new(directory, direct),
+            files: Files::new(folder, direct),
             shared,
             threads: Vec::new(),
             in_flight: 0,
@@ -168,6 +180,14 @@ impl Device for BlockingDevice {
     fn join(&mut self, file: FileId, lent: Lent) -> Result<(), FileError> {
         self.files.join(file, lent);
         Ok(())
+    }
+
+    fn full(&self) -> Option<rustix::io::Errno> {
+        self.files.full()
+    }
+
+    fn clear(&mut self, file: FileId, from: u64) {
+        self.files.clear(file, from);
     }
 
     fn describe(&self, file: FileId) -> String {

@@ -2,7 +2,7 @@
 
 use super::Device;
 use super::blocking::BlockingDevice;
-use super::files::{may_be_read, takes_direct_io};
+use super::folder::Folder;
 use super::memory::{MemoryDevice, MemoryDisk};
 use super::uring::{NO_WORKERS, UringDevice};
 use crate::error::{Result, Unusable, VolumeError};
@@ -28,7 +28,8 @@ pub enum DeviceChoice {
 
 /// Why a folder does not get the fast device, for people.
 pub fn why_not_fast(directory: &Path) -> Result<Option<String>> {
-    if !takes_direct_io(directory)? {
+    let folder = Folder::open(directory)?;
+    if !folder.takes_direct_io()? {
         let path = directory.display();
         return Ok(Some(format!(
             "{path} takes no direct I/O; choose a folder on an NVMe filesystem (ext4, xfs)"
@@ -65,15 +66,18 @@ pub(crate) fn open(
     if let DeviceChoice::Blocking = choice {
         return Ok(Box::new(BlockingDevice::open(directory, queue_depth)?));
     }
-    let taken = match takes_direct_io(directory) {
-        Err(error) if may_be_read(directory, &error) && !matches!(choice, DeviceChoice::Uring) => {
+    let mut folder = Folder::open(directory)?;
+    folder.clean();
+    let taken = match folder.takes_direct_io() {
+        Err(error) if folder.may_be_read(&error) && !matches!(choice, DeviceChoice::Uring) => {
             tracing::warn!("{error}; the segments there can be read all the same");
-            return Ok(Box::new(BlockingDevice::open(directory, queue_depth)?));
+            folder.refuse(&error);
+            return Ok(Box::new(BlockingDevice::over(folder, false, queue_depth)?));
         }
         taken => taken?,
     };
     let refused = match taken {
-        true => match UringDevice::open(directory, queue_depth, frames) {
+        true => match UringDevice::in_folder(folder.try_clone()?, queue_depth, frames) {
             Ok(device) => return Ok(Box::new(device)),
             Err(error) => refusal(error),
         },
@@ -83,7 +87,7 @@ pub(crate) fn open(
         let file = directory.display().to_string();
         return Err(VolumeError::Unusable { file, reason: Unusable::Refused(refused) });
     }
-    let device = BlockingDevice::open(directory, queue_depth)?;
+    let device = BlockingDevice::over(folder, taken, queue_depth)?;
     static SAID: Once = Once::new();
     SAID.call_once(|| tracing::warn!("{refused}; using {} instead, which is slower", device.name()));
     Ok(Box::new(device))

@@ -1,18 +1,15 @@
 //! The files of the real devices: created without a name, published, opened, locked, closed.
 
+use super::folder::{self, Folder, TemporaryName, system};
 use super::{FileId, Lent, Naming};
 use crate::error::FileError;
 use crate::shared::Whereabouts;
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-
-/// Readable and writable by their user only.
-const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// How long to wait for the lock of a file: far longer than the kernel needs for a dead process, whose writes may still be
 /// under way on a busy disk (half a second has been too short), far shorter than a job
@@ -21,15 +18,11 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 /// Between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// How names begin that files have until they lose them or get their own, where the filesystem has no files without.
-const TEMPORARY: &str = ".vgas-new-";
-/// A file with such a name that is older than this, and not locked, belongs to nobody: its process was killed.
-const ABANDONED_AGE: Duration = Duration::from_secs(60);
-
 /// The open files of one device.
 #[derive(Debug)]
 pub(super) struct Files {
-    directory: PathBuf,
+    /// None: files of other processes only.
+    folder: Option<Folder>,
     direct: bool,
     open: Vec<Option<OpenFile>>,
 }
@@ -52,7 +45,7 @@ struct Beside {
     /// Why it can only be read.
     read_only: Option<Errno>,
     /// Where it waits for its name, on filesystems whose files cannot be without.
-    temporary: Option<PathBuf>,
+    temporary: Option<TemporaryName>,
 }
 
 impl OpenFile {
@@ -82,25 +75,37 @@ impl Drop for Beside {
         if self.name.is_some() {
             // For the same reason. An error changes nothing, the lock ends with the last user of the file at the latest.
             let _ = rustix::fs::flock(&self.descriptor, FlockOperation::Unlock);
-        }
-        if let Some(path) = self.temporary.take() {
-            // Nobody is there to be told; the worst is a sparse file that stays.
-            let _ = rustix::fs::unlink(path);
+        } else if self.read_only.is_none() {
+            // It never got its name.
+            self.temporary.take().inspect(TemporaryName::remove);
             let _ = rustix::fs::ftruncate(&self.descriptor, 0);
         }
     }
 }
 
 impl Files {
-    /// Files in `directory`, opened for direct I/O or not. Removes what killed processes have left there.
-    pub(super) fn new(directory: &Path, direct: bool) -> Self {
-        remove_abandoned(directory);
-        Self { directory: directory.to_owned(), direct, open: Vec::new() }
+    /// Files in a folder, opened for direct I/O or not.
+    pub(super) fn new(folder: Folder, direct: bool) -> Self {
+        Self { folder: Some(folder), direct, open: Vec::new() }
     }
 
     /// No files of this process's own.
     pub(super) fn of_others() -> Self {
-        Self { directory: PathBuf::new(), direct: true, open: Vec::new() }
+        Self { folder: None, direct: true, open: Vec::new() }
+    }
+
+    fn folder(&self) -> Result<&Folder, FileError> {
+        self.folder.as_ref().ok_or_else(|| system("open a file in", Path::new(""), Errno::BADF))
+    }
+
+    /// The folder, for people.
+    fn path(&self) -> &Path {
+        self.folder.as_ref().map_or(Path::new(""), Folder::path)
+    }
+
+    /// Why the folder took no bytes when the device was opened.
+    pub(super) fn full(&self) -> Option<Errno> {
+        self.folder.as_ref()?.full()
     }
 
     /// Opens a file that another process of this user has open, for reading only.
@@ -157,79 +162,75 @@ impl Files {
     }
 
     pub(super) fn create(&mut self, bytes: u64, naming: Naming) -> Result<FileId, FileError> {
-        let (descriptor, temporary) = unnamed(&self.directory, self.flags(), naming)
-            .map_err(|errno| system("create a file in", &self.directory, errno))?;
+        let is_named = matches!(naming, Naming::Later);
+        let (descriptor, temporary) = self.folder()?.unnamed(self.flags(), is_named)?;
         let mut file = OpenFile::new(descriptor);
-        if temporary.is_some() {
+        if is_named {
             let descriptor = file.descriptor.clone();
             file.beside = Some(Arc::new(Beside { descriptor, name: None, read_only: None, temporary }));
         }
         rustix::fs::ftruncate(&file.descriptor, bytes)
-            .map_err(|errno| system("set the size of a file in", &self.directory, errno))?;
+            .map_err(|errno| system("set the size of a file in", self.path(), errno))?;
         Ok(self.insert(file))
     }
 
     pub(super) fn publish(&mut self, file: FileId, name: &str) -> Result<(), FileError> {
-        let path = self.directory.join(name);
+        let Self { folder: Some(folder), open, .. } = self else {
+            return Err(system("create", Path::new(name), Errno::BADF));
+        };
+        let path = folder.path().join(name);
         let failed = |errno| match errno {
             Errno::EXIST => FileError::Exists { path: path.clone() },
             errno => system("create", &path, errno),
         };
-        let Some(Some(file)) = self.open.get_mut(file.0 as usize) else { return Err(failed(Errno::BADF)) };
-        let OpenFile { descriptor, beside } = file;
-        let unnamed =
-            || Beside { descriptor: descriptor.clone(), name: None, read_only: None, temporary: None };
+        let Some(Some(file)) = open.get_mut(file.0 as usize) else { return Err(failed(Errno::BADF)) };
         // No other device knows it before it has its name.
-        let open = Arc::get_mut(beside.get_or_insert_with(|| Arc::new(unnamed())));
-        let Some(open) = open else { return Err(failed(Errno::BADF)) };
+        let Some(open) = file.beside.as_mut().and_then(Arc::get_mut) else { return Err(failed(Errno::BADF)) };
         lock(&open.descriptor, &path, FlockOperation::NonBlockingLockExclusive)?;
-        match open.temporary.take() {
-            Some(temporary) => {
-                let renamed = rustix::fs::renameat_with(CWD, &temporary, CWD, &path, RenameFlags::NOREPLACE);
-                renamed.inspect_err(|_| open.temporary = Some(temporary)).map_err(failed)?;
-            }
-            None => {
-                let itself = format!("/proc/self/fd/{}", open.descriptor.as_raw_fd());
-                rustix::fs::linkat(CWD, itself, CWD, &path, AtFlags::SYMLINK_FOLLOW).map_err(failed)?;
-            }
-        }
+        folder.publish(&open.descriptor, open.temporary.as_ref(), name).map_err(failed)?;
+        open.temporary = None;
         open.name = Some(name.to_owned());
         // The size first, then the name: the folder must not name a file that a crash leaves empty.
         rustix::fs::fsync(&open.descriptor).map_err(|errno| system("sync", &path, errno))?;
-        let folder = rustix::fs::open(
-            &self.directory,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        );
-        folder.and_then(rustix::fs::fsync).map_err(|errno| system("sync", &self.directory, errno))
+        folder.sync().map_err(|errno| system("sync", folder.path(), errno))
     }
 
     pub(super) fn open(&mut self, name: &str) -> Result<Option<FileId>, FileError> {
-        let path = self.directory.join(name);
-        // A stranger's symbolic link or pipe under that name is refused instead of followed or waited for.
-        let flags = self.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let mut read_only = None;
-        let descriptor = match rustix::fs::open(&path, flags, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(None),
-            // What is there can still be read.
-            Err(errno @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) => {
-                read_only = Some(errno);
-                let flags = flags.difference(OFlags::RDWR) | OFlags::RDONLY;
-                rustix::fs::open(&path, flags, Mode::empty()).map_err(|_| system("open", &path, errno))?
+        let folder = self.folder()?;
+        let path = folder.path().join(name);
+        let flags = self.flags();
+        loop {
+            let mut read_only = None;
+            let opened = match folder.open_file(name, flags) {
+                // What is there can still be read.
+                Err(FileError::System {
+                    errno: errno @ (Errno::ROFS | Errno::ACCESS | Errno::PERM), ..
+                }) => {
+                    read_only = Some(errno);
+                    let flags = flags.difference(OFlags::RDWR) | OFlags::RDONLY;
+                    folder.open_file(name, flags)
+                }
+                opened => opened,
+            };
+            let Some(descriptor) = opened? else { return Ok(None) };
+            match read_only {
+                None => lock(&descriptor, &path, FlockOperation::NonBlockingLockExclusive)?,
+                // Several may read at a time.
+                Some(_) => lock(&descriptor, &path, FlockOperation::NonBlockingLockShared)?,
             }
-            opened => opened.map_err(|errno| system("open", &path, errno))?,
-        };
-        let is_file = rustix::fs::fstat(&descriptor)
-            .is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode).is_file());
-        if !is_file {
-            return Err(system("open as a segment file", &path, Errno::INVAL));
+            // Who had the lock before may have removed the file.
+            if folder.names(name, &descriptor) {
+                let file = OpenFile::with(descriptor, Some(name.to_owned()), read_only);
+                return Ok(Some(self.insert(file)));
+            }
         }
-        match read_only {
-            None => lock(&descriptor, &path, FlockOperation::NonBlockingLockExclusive)?,
-            // Several may read at a time.
-            Some(_) => lock(&descriptor, &path, FlockOperation::NonBlockingLockShared)?,
+    }
+
+    /// Gives the space of a file back from this byte on.
+    pub(super) fn clear(&self, file: FileId, from: u64) {
+        if let Some(descriptor) = self.descriptor(file) {
+            folder::clear(descriptor, from);
         }
-        Ok(Some(self.insert(OpenFile::with(descriptor, Some(name.to_owned()), read_only))))
     }
 
     /// Why a file can only be read, if it can.
@@ -244,15 +245,16 @@ impl Files {
         };
         measured
             .map(|status| status.st_size as u64)
-            .map_err(|errno| system("measure a file in", &self.directory, errno))
+            .map_err(|errno| system("measure a file in", self.path(), errno))
     }
 
     pub(super) fn describe(&self, file: FileId) -> String {
-        match self.open.get(file.0 as usize) {
-            Some(Some(OpenFile { beside: Some(open), .. })) if let Some(name) = &open.name => {
-                self.directory.join(name).display().to_string()
-            }
-            _ => format!("{} (scratch)", self.directory.display()),
+        let beside = self.open.get(file.0 as usize).and_then(Option::as_ref).map(|open| &open.beside);
+        match beside {
+            Some(None) => format!("{} (scratch)", self.path().display()),
+            Some(Some(open)) if let Some(name) = &open.name => self.path().join(name).display().to_string(),
+            // One that has no name yet, or that has been closed.
+            _ => self.path().display().to_string(),
         }
     }
 
@@ -281,83 +283,8 @@ impl Files {
     }
 
     fn flags(&self) -> OFlags {
-        flags(self.direct)
+        OFlags::RDWR | OFlags::CLOEXEC | if self.direct { OFlags::DIRECT } else { OFlags::empty() }
     }
-}
-
-fn flags(direct: bool) -> OFlags {
-    OFlags::RDWR | OFlags::CLOEXEC | if direct { OFlags::DIRECT } else { OFlags::empty() }
-}
-
-/// An open file without a name, so that it vanishes with the process however that ends.
-fn unnamed(directory: &Path, flags: OFlags, naming: Naming) -> Result<(OwnedFd, Option<PathBuf>), Errno> {
-    match rustix::fs::open(directory, flags | OFlags::TMPFILE, MODE) {
-        // Filesystems that have no such files: create one, and take its name away at once.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
-            static COUNTER: AtomicU32 = AtomicU32::new(0);
-            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-            let path = directory.join(format!("{TEMPORARY}{}-{number}", std::process::id()));
-            let file = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, MODE)?;
-            match naming {
-                Naming::Never => rustix::fs::unlink(&path).map(|()| (file, None)),
-                Naming::Later => {
-                    // Shows that it is in use. A filesystem without locks has nothing abandoned removed either.
-                    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-                    Ok((file, Some(path)))
-                }
-            }
-        }
-        opened => Ok((opened?, None)),
-    }
-}
-
-/// Removes temporary files whose processes were killed before they could. Nobody depends on it: what cannot be removed
-/// stays.
-fn remove_abandoned(directory: &Path) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let is_temporary = entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes());
-        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
-        if !is_temporary || age().is_none_or(|age| age < ABANDONED_AGE) {
-            continue;
-        }
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        if let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty())
-            && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-        {
-            let _ = rustix::fs::unlink(entry.path());
-        }
-    }
-}
-
-/// Whether files in this folder take direct I/O; tried, because filesystems that accept the flag may still refuse the
-/// transfer. An error means that nothing can be stored there.
-pub(super) fn takes_direct_io(directory: &Path) -> Result<bool, FileError> {
-    let failed = |errno| system("create a file in", directory, errno);
-    let file = match unnamed(directory, flags(true), Naming::Never) {
-        Err(Errno::INVAL) => {
-            unnamed(directory, flags(false), Naming::Never).map_err(failed)?;
-            return Ok(false);
-        }
-        opened => opened.map_err(failed)?.0,
-    };
-    #[repr(align(4096))]
-    struct Block([u8; 4096]);
-    let block = Box::new(Block([0; 4096]));
-    match rustix::io::pwrite(&file, &block.0, 0) {
-        Ok(_) => Ok(true),
-        Err(Errno::INVAL) => Ok(false),
-        Err(errno) => Err(system("write to a file in", directory, errno)),
-    }
-}
-
-/// Whether a folder that takes no new files, for this reason, may have segments that can be read. Without any it is of no
-/// use, and that is better said at once.
-pub(super) fn may_be_read(directory: &Path, error: &FileError) -> bool {
-    let FileError::System { errno, .. } = error else { return false };
-    let refuses_writes =
-        matches!(*errno, Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::NOSPC | Errno::DQUOT);
-    let is_segment = |entry: std::fs::DirEntry| entry.file_name().as_encoded_bytes().ends_with(b".vgas");
-    refuses_writes && std::fs::read_dir(directory).into_iter().flatten().flatten().any(is_segment)
 }
 
 /// Locks a named file against other jobs. A job that has just been killed may hold it a little longer, until the
@@ -374,10 +301,6 @@ fn lock(descriptor: &OwnedFd, path: &Path, how: FlockOperation) -> Result<(), Fi
     }
 }
 
-fn system(what: &'static str, path: &Path, errno: Errno) -> FileError {
-    FileError::System { what, path: path.to_owned(), errno }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -387,7 +310,7 @@ mod tests {
     #[test]
     fn a_closed_scratch_file_is_empty() {
         let folder = tempfile::tempdir().unwrap();
-        let mut files = Files::new(folder.path(), false);
+        let mut files = Files::new(Folder::open(folder.path()).unwrap(), false);
         let file = files.create(1 << 20, Naming::Never).unwrap();
         let elsewhere = rustix::io::dup(&**files.descriptor(file).unwrap()).unwrap();
         assert_eq!(rustix::fs::fstat(&elsewhere).unwrap().st_size, 1 << 20);
@@ -409,7 +332,7 @@ mod tests {
         create("a-segment", 3600);
         let in_use = create(".vgas-new-1-2", 3600);
         rustix::fs::flock(&in_use, FlockOperation::LockExclusive).unwrap();
-        Files::new(folder.path(), false);
+        Folder::open(folder.path()).unwrap().clean();
         let mut left: Vec<_> =
             std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();

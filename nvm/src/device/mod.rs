@@ -32,10 +32,13 @@ pub mod choice;
 pub mod conformance;
 pub mod faulty;
 mod files;
+mod folder;
 pub mod memory;
 pub mod paced;
 mod transfer;
 pub mod uring;
+
+pub(crate) use folder::Folder;
 
 use crate::error::{DeviceError, FileError};
 use crate::few::Few;
@@ -178,6 +181,14 @@ pub trait Device: Send {
     fn read_only(&self, _file: FileId) -> Option<Errno> {
         None
     }
+
+    /// Why the folder took no bytes when the device was opened: its disk, or the user's quota, was full.
+    fn full(&self) -> Option<Errno> {
+        None
+    }
+
+    /// Gives the space of a file back from this byte on; its length stays. Best effort.
+    fn clear(&mut self, _file: FileId, _from: u64) {}
 
     /// What to call a file in messages: its path, or the folder it lives in without a name.
     fn describe(&self, file: FileId) -> String;

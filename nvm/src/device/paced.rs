@@ -209,6 +209,14 @@ impl Device for PacedDevice {
         self.device.join(file, lent)
     }
 
+    fn full(&self) -> Option<Errno> {
+        self.device.full()
+    }
+
+    fn clear(&mut self, file: FileId, from: u64) {
+        self.device.clear(file, from);
+    }
+
     fn describe(&self, file: FileId) -> String {
         self.device.describe(file)
     }

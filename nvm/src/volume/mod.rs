@@ -278,9 +278,11 @@ impl Volume {
             true => no_device()?,
             false => spec.open_device()?,
         };
-        let volume = Self::over(device, spec.page_bytes, spec.checksums)?;
-        let parts = volume.parts && spec.parts;
-        Ok(Self { parts, is_unopened: spec.on_demand, spec: Some(spec), ..volume })
+        let mut volume = Self::over(device, spec.page_bytes, spec.checksums)?;
+        volume.parts &= spec.parts;
+        volume.is_unopened = spec.on_demand;
+        volume.spec = Some(spec);
+        Ok(volume)
     }
 
     /// A volume over a device made by the caller: for tests and simulation. Parts of pages can be read.
@@ -320,8 +322,9 @@ impl Volume {
         let Some(spec) = &self.spec else {
             return Err(VolumeError::Usage("a volume over somebody's device has no other".into()));
         };
-        let other = self.another_over(no_device()?);
-        Ok(Self { spec: Some(spec.clone()), is_unopened: true, ..other })
+        let mut other = self.another_over(no_device()?);
+        (other.spec, other.is_unopened) = (Some(spec.clone()), true);
+        Ok(other)
     }
 
     /// The same over a device made by the caller, which stands on the same files.
@@ -825,6 +828,22 @@ impl Segment {
         }
     }
 }
+impl Drop for Volume {
+    /// Gives the space of segments back that have no checkpoint: they are all zeros to the next job, which is not to find the disk
+    /// full of what nobody reads.
+    fn drop(&mut self) {
+        if self.io.number() > 0 {
+            return;
+        }
+        let common = &mut *lock(&self.common);
+        for found in common.segments.0.values() {
+            if let Some(named) = found.named.as_deref().filter(|named| named.has_no_checkpoint()) {
+                self.io.device.clear(found.file, named.geometry.page_at(0, Place::A));
+            }
+        }
+    }
+}
+
 
 /// In place of a device of which nobody asks anything.
 fn no_device() -> Result<Box<dyn Device>> {

@@ -5,7 +5,7 @@ use super::io::Job;
 use super::{Change, NamedFile, Segment, Volume};
 use crate::checksum;
 use crate::device::{FileId, Kind, Naming, Spans};
-use crate::error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeError};
+use crate::error::{DeviceError, FileError, PageOperation, Result, Untrusted, Unusable, VolumeError};
 use crate::few::Few;
 use crate::format::{
     BLOCK_BYTES, BLOCK_ENTRIES, CheckpointId, Entry, Geometry, MARK_AT, NoSuperblock, Offer, Place,
@@ -40,7 +40,7 @@ pub struct OpenReport {
     /// for the one before: the other ranks do not have it.
     pub given_up: Option<u64>,
     /// Nothing can be written to the file, for this reason: writes and flushes fail, and what was given up may be found again
-    /// by a job that can.
+    /// by a job that can. If the disk is full, writes are tried all the same: space may have been freed.
     pub read_only: Option<DeviceError>,
 }
 
@@ -113,6 +113,11 @@ impl Named {
         self.requests_held() > 0
     }
 
+    /// Whether no checkpoint of it can be found again: none was made, and none may have become the last one.
+    pub(super) fn has_no_checkpoint(&self) -> bool {
+        self.generation == 0 && self.flush.is_none() && self.stopped.is_none()
+    }
+
     /// Requests that wait here and not at the device.
     pub(super) fn requests_held(&self) -> usize {
         let flushing = self.flush.as_ref().is_some_and(Flush::is_asked_for);
@@ -170,6 +175,7 @@ pub fn segment_file_state(path: &Path) -> std::io::Result<FileState> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(FileState::Missing),
+        Err(Errno::LOOP) => return Err(std::io::Error::other(Untrusted::IsLink)),
         opened => std::fs::File::from(opened?),
     };
     let read = |offset| {
@@ -246,7 +252,7 @@ impl Volume {
         let written = self.direct(file, Kind::Write, superblock_at(Place::A), span.into());
         let synced = written.and_then(|_| self.direct(file, Kind::SyncData, 0, Few::None));
         if let Err(source) = synced {
-            let file = self.io.device.describe(file);
+            let file = format!("{name} of {}", self.io.device.describe(file));
             return Err(VolumeError::Flush { file, segment, step: "writing the first superblock", source });
         }
         // The file gets its name only now, so that nobody ever finds one without a superblock.
@@ -323,6 +329,7 @@ impl Volume {
         let named = Some(named);
         self.insert(segment, Segment::new(file, page_bytes, table, named));
         Ok(OpenReport {
+        let read_only = read_only.or(self.io.device.full().map(|errno| DeviceError::of(errno, 0)));
             opened: Opened::Reopened { generation },
             damaged_pages,
             fallback,

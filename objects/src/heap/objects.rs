@@ -14,7 +14,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use vgas::{GlobalAddress, Rank, Reopened, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
 
 /// What each rank brings to a barrier before those: numbers of drops.
 const TOLD_AND_DONE: usize = 2;
@@ -140,7 +140,9 @@ impl Objects {
         let memory = Mapped { base: own, bytes };
         let last = Colour(options.last_colour);
         let left = runtime.reopened().filter(|reopened| reopened.checkpoint > 0);
-        let left = left.map(|reopened| left_behind(&memory, reopened, base, stride, last)).transpose()?;
+        // Of all ranks, so that all of them refuse it. A full disk may be read as long as little changes.
+        let is_writable = (0..ranks).all(|rank| runtime.client().check_writable(Rank(rank)).is_ok());
+        let left = left.map(|_| left_behind(&memory, is_writable, base, stride, last)).transpose()?;
         let jobs = left.map_or(0, |head| head.jobs + 1);
         let tag = tag_of(me.0, ranks, jobs)?;
         let replicas = (options.replicas > 0).then(|| Replicas::attach(&runtime, bytes)).transpose()?;
@@ -349,12 +351,12 @@ impl Objects {
 /// What an earlier job says of its heap, if this one can have it.
 fn left_behind(
     memory: &Mapped,
-    reopened: Reopened,
+    is_writable: bool,
     base: u64,
     stride: u64,
     last: Colour,
 ) -> Result<Head, ObjectError> {
-    if reopened.is_read_only {
+    if !is_writable {
         return Err(ObjectError::Usage(
             "the heap can only be read where it is stored: reading it changes it, so copy its files elsewhere".into(),
         ));

@@ -13,6 +13,7 @@
 mod buffers;
 
 use super::files::Files;
+use super::folder::Folder;
 use super::transfer::{Next, Transfer, Vectors, punch_mode};
 use super::{Completion, Device, FileId, Kind, Lent, Limits, Naming, Operation, Submitted};
 use crate::error::{DeviceError, FileError};
@@ -67,9 +68,20 @@ impl UringDevice {
     /// The kernel (or a container's filter) refuses io_uring or lacks an operation we need: ENOSYS, EPERM, EOPNOTSUPP. It
     /// may make no thread that would do them: ECANCELED.
     pub fn open(directory: &Path, queue_depth: u32, frames: Option<Arc<Mapping>>) -> io::Result<Self> {
+        let folder = Folder::open(directory).map_err(io::Error::other)?;
+        folder.clean();
+        Self::in_folder(folder, queue_depth, frames)
+    }
+
+    /// The same in a folder that has been looked at.
+    pub(super) fn in_folder(
+        folder: Folder,
+        queue_depth: u32,
+        frames: Option<Arc<Mapping>>,
+    ) -> io::Result<Self> {
         let queue_depth = queue_depth.clamp(1, QUEUE_DEPTH_MAX);
         let ring = ring(queue_depth.next_power_of_two())?;
-        Self::over(ring, queue_depth, Files::new(directory, true), frames)
+        Self::over(ring, queue_depth, Files::new(folder, true), frames)
     }
 
     /// A ring over files that other processes have opened ([`Device::adopt`]). Any thread finds what has completed, also
@@ -366,6 +378,14 @@ impl Device for UringDevice {
         let file = self.files.adopt(at)?;
         self.register(file);
         Ok((file, self.files.descriptor(file).cloned()))
+    }
+
+    fn full(&self) -> Option<Errno> {
+        self.files.full()
+    }
+
+    fn clear(&mut self, file: FileId, from: u64) {
+        self.files.clear(file, from);
     }
 
     fn describe(&self, file: FileId) -> String {

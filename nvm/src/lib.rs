@@ -21,6 +21,7 @@ pub mod fuzzing;
 mod page_table;
 mod rest;
 mod shared;
+mod stored;
 mod volume;
 
 pub use device::choice::DeviceChoice;
@@ -28,6 +29,9 @@ pub use error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeE
 pub use format::{CheckpointId, Place, newest_common};
 pub use rest::{AtRest, RestError};
 pub use shared::{Reader, Run, SharedFile, StoredPage, Whereabouts, read_now};
+pub use stored::{
+    CopyTarget, StoredPart, StoredSegment, copy_segment, remove_segment, segment_of_file, stored_segments,
+};
 pub use volume::{
     Extent, FileState, NAME_BYTES_MAX, NamedFile, OpenReport, Opened, PAGE_BYTES_MAX, PAGE_BYTES_MIN,
     PageDone, Volume, VolumeSpec, is_segment_name, segment_file_name, segment_file_state,

@@ -97,6 +97,25 @@ impl AtRest {
         self.superblock.checkpoint
     }
 
+    /// Whether a job has the file open, or a tool copies or removes it. Tried: who opens the file in the same moment waits a little.
+    pub fn is_in_use(&self) -> bool {
+        use rustix::fs::{FlockOperation, flock};
+        match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => flock(&self.file, FlockOperation::Unlock).is_err(),
+            Err(errno) => errno == rustix::io::Errno::WOULDBLOCK,
+        }
+    }
+
+    /// The segment's number, which is its rank's.
+    pub fn number(&self) -> u32 {
+        self.superblock.segment
+    }
+
+    /// The other named segments that took part in the checkpoint.
+    pub fn companions(&self) -> &[Companion] {
+        &self.superblock.companions
+    }
+
     /// Bytes that the file takes on its device.
     ///
     /// # Errors

@@ -76,7 +76,10 @@ pub use team::{CollectiveHandle, Combine, Number, Operator, Team};
 pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism, prepare_thread};
 pub use vgas_cache::partition::SegmentId;
 pub use vgas_cache::pool::{Counter, PinMode};
-pub use vgas_nvm::{AtRest, RestError};
+pub use vgas_nvm::{
+    AtRest, CopyTarget, RestError, StoredPart, StoredSegment, copy_segment, name_hash, remove_segment,
+    segment_of_file, stored_segments,
+};
 pub use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Token};
 pub use vgas_rma::message::{Arrived, Direction, MediumPayload};
 pub use vgas_rma::{Layout, NodeId, Peer, Rank, say};

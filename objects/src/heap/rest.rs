@@ -9,7 +9,7 @@ use crate::word::Word;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use vgas::{AtRest, RestError};
+use vgas::{AtRest, RestError, segment_of_file};
 
 /// Names that are read of a partition at most.
 const NAMES_MAX: usize = 10_000;
@@ -127,7 +127,9 @@ pub fn heaps_at_rest(folder: &Path, name: Option<&str>) -> Result<Vec<HeapAtRest
     let mut heaps: BTreeMap<String, BTreeMap<u32, PathBuf>> = BTreeMap::new();
     for entry in std::fs::read_dir(folder).map_err(|why| nothing(Some(why)))? {
         let path = entry.map_err(|why| nothing(Some(why)))?.path();
-        let Some((of, rank)) = path.file_name().and_then(|file| file_of(file.to_str()?)) else { continue };
+        let Some((of, rank)) = path.file_name().and_then(|file| segment_of_file(file.to_str()?)) else {
+            continue;
+        };
         if name.is_none_or(|name| name == of) {
             heaps.entry(of.to_owned()).or_default().insert(rank, path.clone());
         }
@@ -143,14 +145,6 @@ pub fn heaps_at_rest(folder: &Path, name: Option<&str>) -> Result<Vec<HeapAtRest
         }
     }
     if all.is_empty() { Err(nothing(None)) } else { Ok(all) }
-}
-
-/// The name and rank of `name.3.3.vgas`.
-fn file_of(file: &str) -> Option<(&str, u32)> {
-    let (rest, number) = file.strip_suffix(".vgas")?.rsplit_once('.')?;
-    let (name, rank) = rest.rsplit_once('.')?;
-    (rank == number && !name.is_empty()).then_some(())?;
-    Some((name, rank.parse().ok()?))
 }
 
 /// What a partition says of itself.

@@ -32,6 +32,7 @@ pub enum Command {
     Demo(Demo),
     Bench(Bench),
     Info(Info),
+    Segments(Segments),
     Objects(Objects),
     Config(Config),
     Completions(Completions),
@@ -292,6 +293,82 @@ pub struct Bench {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  vgas info\n  vgas info --json --set nvm.directory=/scratch")]
 pub struct Info {
+    /// Print as JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub config: ConfigFlags,
+}
+
+/// List, show, copy and remove the segments that jobs have stored under a name, heaps of objects among them.
+///
+/// A segment is one file for each rank, on the machine of that rank, in `nvm.directory`: on a cluster, run this on each machine. Nothing
+/// that a job has open is changed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vgas segments list
+  vgas segments list --set nvm.directory=/scratch --json
+  vgas segments show store
+  vgas segments copy store /backup            the same name, in another folder
+  vgas segments copy store store-before       another name, in the same folder
+  vgas segments remove store-before")]
+pub struct Segments {
+    #[command(subcommand)]
+    pub action: SegmentsAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SegmentsAction {
+    /// List what is stored: ranks, sizes, checkpoints, and whether a job uses it.
+    #[command(
+        visible_alias = "ls",
+        after_help = "Example:\n  vgas segments list --set nvm.directory=/scratch"
+    )]
+    List {
+        #[command(flatten)]
+        common: SegmentsFlags,
+    },
+    /// Show one segment: the file of each rank, its checkpoint, and which segments took part in that.
+    #[command(after_help = "Example:\n  vgas segments show store --json")]
+    Show {
+        /// The name of the segment.
+        name: String,
+        #[command(flatten)]
+        common: SegmentsFlags,
+    },
+    /// Copy a segment to another folder or to another name: all of its files that are here, or none.
+    #[command(
+        visible_alias = "cp",
+        after_help = "\
+Examples:
+  vgas segments copy store /backup
+  vgas segments copy store store-before
+  vgas segments copy store /backup/store-before"
+    )]
+    Copy {
+        /// The name of the segment.
+        name: String,
+        /// A folder, a new name, or a new name in another folder.
+        #[arg(value_name = "FOLDER|NAME")]
+        to: PathBuf,
+        #[command(flatten)]
+        common: SegmentsFlags,
+    },
+    /// Remove segments: all of their files that are here. Refused while a job uses one of them.
+    #[command(visible_alias = "rm", after_help = "Example:\n  vgas segments remove store-before scratch-7")]
+    Remove {
+        /// Their names.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        #[command(flatten)]
+        common: SegmentsFlags,
+    },
+}
+
+/// What all actions on segments have.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SegmentsFlags {
     /// Print as JSON.
     #[arg(long)]
     pub json: bool,

@@ -5,6 +5,7 @@ mod config;
 mod gemm;
 mod generate;
 mod objects;
+mod segments;
 
 pub use bench::{figure, rows_of_file};
 
@@ -23,6 +24,7 @@ pub fn dispatch(command: &Command) -> Result<u8, Failure> {
         Command::Demo(demo) => gemm::demo(demo),
         Command::Bench(bench) => bench::bench(bench),
         Command::Info(info) => survey(info),
+        Command::Segments(segments) => segments::segments(&segments.action),
         Command::Objects(objects) => objects::objects(objects),
         Command::Config(config) => config::config(config),
         Command::Completions(completions) => generate::completions(completions.shell),

@@ -209,7 +209,7 @@ fn add_rank(text: &mut String, of: &PartitionRunning) {
 }
 
 /// As settings write it, where it is whole.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
         1024..0x10_0000 => format!("{:.1} KiB", bytes as f64 / 1024.0),

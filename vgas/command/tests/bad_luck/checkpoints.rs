@@ -197,3 +197,102 @@ fn checkpoints_can_be_read_where_nothing_can_be_written() {
         assert!(disk == "full" || told.contains("Read-only file system"), "{ended:?}");
     }
 }
+
+/// Files that another user could have planted, or can change, are refused in one line; so is a link in the place of a file.
+#[test]
+fn planted_files_are_refused() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let place = Place::new();
+    let folder = place.path("named");
+    std::fs::create_dir(&folder).unwrap();
+    let words = format!("--nodes 2 --set nvm.directory={}", folder.display());
+    let run = || place.ranks("named", 2, &words).end();
+    assert_eq!(run().code, 0);
+    let file = folder.join("kept.1.1.vgas");
+    let mode = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let refused = |said: &str| {
+        let ended = run();
+        assert!(ended.code != 0 && ended.stderr.contains(said), "{said}: {ended:?}");
+    };
+    mode(&file, 0o666);
+    refused("kept.1.1.vgas: other users may write it (mode 666)");
+    mode(&file, 0o600);
+    mode(&folder, 0o777);
+    refused("every user may rename and remove files in it (mode 0777)");
+    mode(&folder, 0o1777);
+    assert_eq!(run().code, 0);
+    let real = folder.join("real");
+    std::fs::rename(&file, &real).unwrap();
+    symlink(&real, &file).unwrap();
+    refused("kept.1.1.vgas: it is a symbolic link");
+    std::fs::rename(&real, &file).unwrap();
+    assert_eq!(run().code, 0);
+}
+
+/// What is stored under a name can be listed, shown, copied and removed, but not while a job has it open.
+#[test]
+fn stored_segments_are_listed_copied_and_removed() {
+    use rustix::fs::{FlockOperation, flock};
+    let place = Place::new();
+    let (folder, backup) = (place.path("named"), place.path("backup"));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::create_dir(&backup).unwrap();
+    let setting = format!("nvm.directory={}", folder.display());
+    let words = format!("--nodes 2 --set {setting}");
+    let run = || assert_eq!(place.ranks("named", 2, &words).end().code, 0);
+    let segments = |words: &[&str]| {
+        let mut command = place.command("");
+        command.arg("segments").args(words).args(["--set", &setting]);
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let listed = || {
+        let (code, out, error) = segments(&["list", "--json"]);
+        assert_eq!(code, Some(0), "{error}");
+        let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let names: Vec<String> =
+            found.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+        (names, found)
+    };
+    assert!(listed().0.is_empty());
+    run();
+    let (names, found) = listed();
+    assert_eq!(names, ["kept"]);
+    assert_eq!((&found[0]["checkpoint"], &found[0]["in_use"]), (&1.into(), &false.into()), "{found}");
+    assert_eq!(found[0]["parts"].as_array().unwrap().len(), 2, "{found}");
+    let (_, shown, _) = segments(&["show", "kept"]);
+    assert!(shown.contains("kept.1.1.vgas") && shown.contains("checkpoint 1"), "{shown}");
+    let to = backup.to_str().unwrap();
+    assert_eq!(segments(&["copy", "kept", to]).0, Some(0));
+    assert_eq!(segments(&["copy", "kept", "before"]).0, Some(0));
+    let (code, _, error) = segments(&["copy", "kept", to]);
+    assert!(code == Some(1) && error.contains("kept.0.0.vgas exists already"), "{error}");
+    run();
+    assert_eq!(
+        listed().1.as_array().unwrap().iter().find(|one| one["name"] == "kept").unwrap()["checkpoint"],
+        2
+    );
+    // What a job does with its files.
+    let open = std::fs::File::options().read(true).write(true).open(folder.join("kept.1.1.vgas")).unwrap();
+    flock(&open, FlockOperation::LockExclusive).unwrap();
+    for action in [&["remove", "before", "kept"][..], &["copy", "kept", "other"]] {
+        let (code, _, error) = segments(action);
+        assert!(code == Some(1) && error.contains("in use by"), "{error}");
+        assert_eq!(listed().0, ["before", "kept"]);
+    }
+    drop(open);
+    assert_eq!(segments(&["remove", "kept", "before"]).0, Some(0));
+    assert!(listed().0.is_empty());
+    let (code, _, error) = segments(&["remove", "kept"]);
+    assert!(code == Some(1) && error.contains("no segment \"kept\" is stored in"), "{error}");
+    // The copy is where the job was at its first checkpoint.
+    for rank in 0..2 {
+        let file = format!("kept.{rank}.{rank}.vgas");
+        std::fs::rename(backup.join(&file), folder.join(&file)).unwrap();
+    }
+    run();
+    assert_eq!(listed().1[0]["checkpoint"], 2);
+}

@@ -173,7 +173,8 @@ pub enum Request {
         wait: WaitId,
     },
     /// The second step: make what is on NVMe a checkpoint beside the last one. Only when all ranks are clean, because a page
-    /// that is written from now on may have to wait for the third step.
+    /// that is written from now on may have to wait for the third step. The data: its companions, a list of
+    /// [`Companion`](vgas_nvm::Companion).
     Prepare {
         /// Which segment.
         segment: SegmentId,

@@ -10,9 +10,13 @@ use crate::error::Unusable;
 pub const BLOCK_BYTES: usize = 4096;
 /// Entries of a page-map block.
 pub const BLOCK_ENTRIES: usize = BLOCK_BYTES / ENTRY_BYTES;
-/// Version of the format that this program reads and writes. Format 1 had no mark and no identities: its files cannot say
-/// whether the other ranks have the same checkpoint, and are refused.
-pub const FORMAT: u32 = 2;
+/// Version of the format that this program writes. It reads format 2 as well, whose superblocks name no companions. Format 1 had
+/// no mark and no identities: its files cannot say whether the other ranks have the same checkpoint, and are refused.
+pub const FORMAT: u32 = 3;
+/// The oldest format that this program reads.
+const FORMAT_MIN: u32 = 2;
+/// Most companions of a checkpoint: what the rest of the superblock's block has room for.
+pub const COMPANIONS_MAX: usize = (BLOCK_BYTES - SUPERBLOCK_BYTES) / Companion::BYTES;
 /// Blocks before the page map: two superblocks and the mark.
 const HEADER_BLOCKS: u64 = 3;
 
@@ -193,6 +197,42 @@ pub struct CheckpointId {
     pub identity: u64,
 }
 
+/// Another named segment that took part in a checkpoint: what a file remembers of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Companion {
+    /// The hash of its name ([`name_hash`]).
+    pub name_hash: u64,
+    /// The generation that this checkpoint has in its files.
+    pub generation: u64,
+}
+
+impl Companion {
+    /// Bytes of the encoding.
+    pub const BYTES: usize = 16;
+
+    /// The bytes of a list, one behind the other.
+    pub fn encode_all(companions: &[Self]) -> Vec<u8> {
+        companions
+            .iter()
+            .flat_map(|one| [one.name_hash.to_le_bytes(), one.generation.to_le_bytes()].concat())
+            .collect()
+    }
+
+    /// A list from its bytes; `None` if they are no list, or one of more than [`COMPANIONS_MAX`].
+    pub fn decode_all(bytes: &[u8]) -> Option<Vec<Self>> {
+        let (all, rest) = bytes.as_chunks::<{ Self::BYTES }>();
+        let decode = |one: &[u8; Self::BYTES]| Self { name_hash: u64_at(one, 0), generation: u64_at(one, 8) };
+        (rest.is_empty() && all.len() <= COMPANIONS_MAX).then(|| all.iter().map(decode).collect())
+    }
+}
+
+/// The hash of a segment's name (FNV-1a, 64 bits), by which checkpoints name their companions.
+pub fn name_hash(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
 /// The newest checkpoint that all files have, each given as what it can be opened at; none when they have none in common.
 pub fn newest_common<'a>(files: impl Iterator<Item = &'a [CheckpointId]> + Clone) -> Option<CheckpointId> {
     let first = files.clone().next()?;
@@ -201,7 +241,7 @@ pub fn newest_common<'a>(files: impl Iterator<Item = &'a [CheckpointId]> + Clone
 }
 
 /// The start of everything: names one checkpoint that is whole in this file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Which segment the file holds.
     pub segment: u32,
@@ -213,6 +253,8 @@ pub struct Superblock {
     pub checkpoint: CheckpointId,
     /// The top block of the page map.
     pub root: Entry,
+    /// The other named segments that the job had when it made the checkpoint.
+    pub companions: Vec<Companion>,
 }
 
 /// What the two superblocks and the mark offer to be opened.
@@ -230,8 +272,8 @@ pub struct Offer {
 
 impl Offer {
     /// The checkpoints, the newest first.
-    pub fn checkpoints(&self) -> impl Iterator<Item = Superblock> {
-        std::iter::once(self.newest).chain(self.before)
+    pub fn checkpoints(&self) -> impl Iterator<Item = &Superblock> {
+        std::iter::once(&self.newest).chain(&self.before)
     }
 }
 
@@ -259,7 +301,10 @@ pub enum NoSuperblock {
 }
 
 impl Superblock {
-    /// The bytes for its place: one sector of content, zeros behind it.
+    /// The bytes for its place: one sector of content, its companions behind it.
+    ///
+    /// # Panics
+    /// With more than [`COMPANIONS_MAX`] companions.
     pub fn encode(&self) -> Box<[u8; BLOCK_BYTES]> {
         let mut block = Box::new([0; BLOCK_BYTES]);
         block[..8].copy_from_slice(MAGIC);
@@ -270,6 +315,10 @@ impl Superblock {
         block[32..40].copy_from_slice(&self.root.encode());
         block[40..44].copy_from_slice(&self.segment.to_le_bytes());
         block[48..56].copy_from_slice(&self.checkpoint.identity.to_le_bytes());
+        let companions = Companion::encode_all(&self.companions);
+        block[56..60].copy_from_slice(&(self.companions.len() as u32).to_le_bytes());
+        block[60..64].copy_from_slice(&checksum::of_bytes(&companions).to_le_bytes());
+        block[SUPERBLOCK_BYTES..][..companions.len()].copy_from_slice(&companions);
         seal(&mut block);
         block
     }
@@ -291,12 +340,18 @@ impl Superblock {
         if !is_sealed(block) {
             return Err(NoSuperblock::Damaged);
         }
-        if u32_at(block, 8) != FORMAT {
-            return Err(NoSuperblock::Format(u32_at(block, 8)));
+        let format = u32_at(block, 8);
+        if !(FORMAT_MIN..=FORMAT).contains(&format) {
+            return Err(NoSuperblock::Format(format));
         }
         if u32_at(block, 44) != 0 {
             return Err(NoSuperblock::Void);
         }
+        let companions = match format {
+            FORMAT_MIN => Vec::new(),
+            // A write that was torn between sectors has none that match.
+            _ => Self::decode_companions(block).ok_or(NoSuperblock::Damaged)?,
+        };
         let mut root = [0; ENTRY_BYTES];
         root.copy_from_slice(&block[32..40]);
         let superblock = Self {
@@ -305,11 +360,21 @@ impl Superblock {
             checkpoint: CheckpointId { generation: u64_at(block, 24), identity: u64_at(block, 48) },
             root: Entry::decode(root),
             segment: u32_at(block, 40),
+            companions,
         };
         // A superblock in the other one's place was not written by this program.
         let generation = superblock.checkpoint.generation;
         let at_home = superblock_place(generation) == place && generation < u64::MAX;
         at_home.then_some(superblock).ok_or(NoSuperblock::Damaged)
+    }
+
+    fn decode_companions(block: &[u8; BLOCK_BYTES]) -> Option<Vec<Companion>> {
+        let bytes = (u32_at(block, 56) as usize).checked_mul(Companion::BYTES)?;
+        let bytes = block[SUPERBLOCK_BYTES..].get(..bytes)?;
+        if checksum::of_bytes(bytes) != u32_at(block, 60) {
+            return None;
+        }
+        Companion::decode_all(bytes)
     }
 
     /// What both places and the mark offer.
@@ -385,4 +450,53 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn superblock(companions: usize) -> Superblock {
+        let companion =
+            |at: usize| Companion { name_hash: name_hash(&at.to_string()), generation: at as u64 };
+        Superblock {
+            segment: 3,
+            page_bytes: 4096,
+            pages: 7,
+            checkpoint: CheckpointId { generation: 4, identity: 9 },
+            root: Entry::Zeros,
+            companions: (0..companions).map(companion).collect(),
+        }
+    }
+
+    /// Goal: a checkpoint names as many companions as there is room for, and a write of which only some sectors reached the disk
+    /// is none.
+    #[test]
+    fn companions_are_whole_or_the_superblock_is_none() {
+        for count in [0, 1, 40, COMPANIONS_MAX] {
+            let whole = superblock(count);
+            let mut block = whole.encode();
+            assert_eq!(Superblock::decode(&block, Place::A).as_ref(), Ok(&whole));
+            if count > 0 {
+                block[SUPERBLOCK_BYTES..].fill(0);
+                assert_eq!(Superblock::decode(&block, Place::A), Err(NoSuperblock::Damaged), "{count}");
+            }
+        }
+        assert_eq!(name_hash("left"), name_hash("left"));
+        assert_ne!(name_hash("left"), name_hash("right"));
+    }
+
+    /// Goal: files of the format before are read: their checkpoints name no companions.
+    #[test]
+    fn the_format_before_is_read() {
+        let mut block = superblock(0).encode();
+        block[8..12].copy_from_slice(&FORMAT_MIN.to_le_bytes());
+        seal(&mut block);
+        assert_eq!(Superblock::decode(&block, Place::A), Ok(superblock(0)));
+        for other in [FORMAT_MIN - 1, FORMAT + 1] {
+            block[8..12].copy_from_slice(&other.to_le_bytes());
+            seal(&mut block);
+            assert_eq!(Superblock::decode(&block, Place::A), Err(NoSuperblock::Format(other)));
+        }
+    }
 }

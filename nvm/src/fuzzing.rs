@@ -6,38 +6,41 @@
 
 use crate::checksum;
 use crate::format::{
-    self, BLOCK_BYTES, CheckpointId, Entry, Geometry, NoSuperblock, Place, Superblock, decode_block,
-    decode_mark, encode_block, encode_mark,
+    self, BLOCK_BYTES, CheckpointId, Companion, Entry, Geometry, NoSuperblock, Place, Superblock,
+    decode_block, decode_mark, encode_block, encode_mark,
 };
 use crate::shared::Whereabouts;
 
-/// The part of a superblock's place that is used, and of that, what its checksum is about.
+/// The sector of a superblock, and of that, what its checksum is about. Companions follow in the rest of its block.
 const SECTOR_BYTES: usize = 512;
+/// What one superblock of the input has: its sector, and room for two companions.
+const HEAD_BYTES: usize = SECTOR_BYTES + 2 * Companion::BYTES;
 const SUMMED_BYTES: usize = SECTOR_BYTES - 4;
 
 type Block = [u8; BLOCK_BYTES];
 
-/// A file's beginning: the first byte says in its bits which of the three sectors that follow, two superblocks and a mark, get the
-/// checksum that they should have, since no other bytes get far.
+/// A file's beginning: the first byte says in its bits which of the three heads that follow, two superblocks and a mark, get the
+/// checksum that their sectors should have, since no other bytes get far.
 pub fn nvm_superblocks(bytes: &[u8]) {
     let Some((&sealed, rest)) = bytes.split_first() else { return };
-    let mut sectors = rest.chunks(SECTOR_BYTES).zip(0..);
+    let mut heads = rest.chunks(HEAD_BYTES).zip(0..);
     let [a, b, mark] = std::array::from_fn(|_| {
-        let (sector, number) = sectors.next().unwrap_or((&[], 7));
-        block(sector, sealed >> number & 1 != 0)
+        let (head, number) = heads.next().unwrap_or((&[], 7));
+        block(head, sealed >> number & 1 != 0)
     });
     let (a, b) = (superblock(&a, Place::A), superblock(&b, Place::B));
+    let found: Vec<Superblock> = a.iter().chain(&b).cloned().collect();
     let Ok(offer) = Superblock::offer(a, b, mark_of(&mark)) else { return };
-    let found: Vec<Superblock> = a.into_iter().chain(b).collect();
-    assert!(offer.checkpoints().all(|checkpoint| found.contains(&checkpoint)), "{offer:?}");
-    let later = offer.before.map(|before| offer.newest.checkpoint.generation - before.checkpoint.generation);
+    assert!(offer.checkpoints().all(|checkpoint| found.contains(checkpoint)), "{offer:?}");
+    let before = offer.before.as_ref();
+    let later = before.map(|before| offer.newest.checkpoint.generation - before.checkpoint.generation);
     assert!(later.is_none_or(|later| later == 1), "{offer:?}");
 }
 
 /// A block that begins with these bytes.
-fn block(sector: &[u8], sealed: bool) -> Box<Block> {
+fn block(head: &[u8], sealed: bool) -> Box<Block> {
     let mut block = Box::new([0; BLOCK_BYTES]);
-    block[..sector.len()].copy_from_slice(sector);
+    block[..head.len()].copy_from_slice(head);
     if sealed {
         let sum = checksum::of_bytes(&block[..SUMMED_BYTES]);
         block[SUMMED_BYTES..SECTOR_BYTES].copy_from_slice(&sum.to_le_bytes());
@@ -47,7 +50,7 @@ fn block(sector: &[u8], sealed: bool) -> Box<Block> {
 
 fn superblock(block: &Block, place: Place) -> Result<Superblock, NoSuperblock> {
     let found = Superblock::decode(block, place)?;
-    assert_eq!(Superblock::decode(&found.encode(), place), Ok(found));
+    assert_eq!(Superblock::decode(&found.encode(), place), Ok(found.clone()));
     assert_eq!(Superblock::decode(&found.encode_void(), place), Err(NoSuperblock::Void));
     assert_eq!(format::superblock_place(found.checkpoint.generation), place);
     if let Some(geometry) = Geometry::new(found.page_bytes, found.pages) {
@@ -106,13 +109,15 @@ mod tests {
     fn of(generation: u64) -> Superblock {
         let checkpoint = CheckpointId { generation, identity: 0x1234_5678 };
         let root = Entry::Stored { place: Place::B, checksum: 99 };
-        Superblock { segment: 3, page_bytes: 65536, pages: 100_000, checkpoint, root }
+        let companions =
+            (1..generation.min(3)).map(|name_hash| Companion { name_hash, generation }).collect();
+        Superblock { segment: 3, page_bytes: 65536, pages: 100_000, checkpoint, root, companions }
     }
 
     /// Any other checksum would do: the target makes those that are asked for.
     fn start(sealed: u8, blocks: &[&Block]) -> Vec<u8> {
-        let sectors = blocks.iter().flat_map(|block| &block[..SECTOR_BYTES]);
-        std::iter::once(sealed).chain(sectors.copied()).collect()
+        let heads = blocks.iter().flat_map(|block| &block[..HEAD_BYTES]);
+        std::iter::once(sealed).chain(heads.copied()).collect()
     }
 
     #[test]

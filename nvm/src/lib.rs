@@ -25,8 +25,8 @@ mod stored;
 mod volume;
 
 pub use device::choice::DeviceChoice;
-pub use error::{DeviceError, FileError, PageOperation, Result, Unusable, VolumeError};
-pub use format::{CheckpointId, Place, newest_common};
+pub use error::{DeviceError, FileError, PageOperation, Result, Untrusted, Unusable, VolumeError};
+pub use format::{COMPANIONS_MAX, CheckpointId, Companion, Place, name_hash, newest_common};
 pub use rest::{AtRest, RestError};
 pub use shared::{Reader, Run, SharedFile, StoredPage, Whereabouts, read_now};
 pub use stored::{

@@ -4,7 +4,7 @@
 use crate::checksum;
 use crate::error::{Untrusted, Unusable};
 use crate::format::{
-    self, BLOCK_BYTES, BLOCK_ENTRIES, CheckpointId, Entry, Geometry, MARK_AT, NoSuperblock, Place,
+    self, BLOCK_BYTES, BLOCK_ENTRIES, CheckpointId, Companion, Entry, Geometry, MARK_AT, NoSuperblock, Place,
     Superblock, superblock_at,
 };
 use crate::volume::{PAGE_BYTES_MAX, PAGE_BYTES_MIN};

@@ -102,7 +102,7 @@ impl Job {
     fn prepare(&mut self) -> Result<(), Stopped> {
         self.next_identity += 1;
         let identity = self.next_identity;
-        self.both(|rank, segment, key| rank.volume.prepare(segment, identity, key).unwrap())
+        self.both(|rank, segment, key| rank.volume.prepare(segment, identity, Vec::new(), key).unwrap())
     }
 
     fn conclude(&mut self, commit: bool) -> Result<(), Stopped> {

@@ -277,7 +277,7 @@ fn a_file_tells_whether_it_was_flushed() {
     assert_eq!(state(), FileState::Missing);
     let holds = |generations: &[u64]| {
         let checkpoint = |&generation: &u64| CheckpointId { generation, identity: 0 };
-        FileState::Holds(generations.iter().map(checkpoint).collect())
+        FileState::Holds(generations.iter().map(|one| (checkpoint(one), Vec::new())).collect())
     };
     let mut bench = on_disk(folder.path(), DeviceChoice::Blocking);
     bench.volume.create_or_open_named(2, "data", 100).unwrap();
@@ -378,10 +378,10 @@ fn a_prepared_checkpoint_stands_beside_the_one_before() {
             bench.write(2, 1, stamp).unwrap();
             bench.prepare(2, checkpoint.identity).unwrap();
             let before = if stamp == 1 { CheckpointId::default() } else { one };
-            assert_eq!(state(), FileState::Holds(vec![checkpoint, before]));
+            assert_eq!(state(), FileState::Holds(vec![(checkpoint, Vec::new()), (before, Vec::new())]));
             if checkpoint == one {
                 bench.conclude(2, true).unwrap();
-                assert_eq!(state(), FileState::Holds(vec![checkpoint]));
+                assert_eq!(state(), FileState::Holds(vec![(checkpoint, Vec::new())]));
             }
         }
         drop(bench);
@@ -389,7 +389,7 @@ fn a_prepared_checkpoint_stands_beside_the_one_before() {
         let report = bench.volume.open_named(2, data(Some(chosen)), 100).unwrap();
         assert_eq!(report.opened, Opened::Reopened { generation: chosen.generation });
         assert_eq!((report.given_up, report.fallback), ((chosen == one).then_some(2), None));
-        assert_eq!(state(), FileState::Holds(vec![chosen]));
+        assert_eq!(state(), FileState::Holds(vec![(chosen, Vec::new())]));
         assert_eq!(bench.read(2, 1).unwrap(), content);
         // Without changes, and given up, and made in its place.
         bench.prepare(2, 33).unwrap();
@@ -397,7 +397,7 @@ fn a_prepared_checkpoint_stands_beside_the_one_before() {
         bench.prepare(2, 44).unwrap();
         bench.conclude(2, true).unwrap();
         let next = CheckpointId { generation: chosen.generation + 1, identity: 44 };
-        assert_eq!(state(), FileState::Holds(vec![next]));
+        assert_eq!(state(), FileState::Holds(vec![(next, Vec::new())]));
         let wrong = CheckpointId { generation: next.generation, identity: 33 };
         drop(bench);
         let error =

@@ -6,7 +6,7 @@
 use crate::config::{DeviceChoice, Settings};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
-use crate::segments::Segment;
+use crate::segments::{AtCheckpoint, Segment};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -17,7 +17,7 @@ use vgas_cache::page::PageIndex;
 use vgas_cache::partition::SegmentId;
 use vgas_cache::request::Named;
 use vgas_nvm::{
-    CheckpointId, FileState, NAME_BYTES_MAX, is_segment_name, newest_common, segment_file_name,
+    CheckpointId, Companion, FileState, NAME_BYTES_MAX, is_segment_name, name_hash, segment_file_name,
     segment_file_state,
 };
 use vgas_rma::{NodeId, Rank, RmaError};
@@ -89,23 +89,37 @@ struct Found {
     surplus: Option<String>,
 }
 
-/// [`FileState`] as it travels; a checkpoint as its generation and its identity.
+/// [`FileState`] as it travels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum State {
     Missing,
-    Holds(Vec<Checkpoint>),
+    Holds(Vec<Offered>),
     Unclear,
 }
 
-/// [`CheckpointId`] as it travels: generation and identity.
-type Checkpoint = (u64, u64);
+/// A checkpoint that a file can be opened at, as it travels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Offered {
+    generation: u64,
+    identity: u64,
+    /// Name hash and generation of each [`Companion`].
+    companions: Vec<(u64, u64)>,
+}
+
+impl Offered {
+    fn id(&self) -> CheckpointId {
+        CheckpointId { generation: self.generation, identity: self.identity }
+    }
+}
 
 /// What all ranks together have found of a segment's name.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Together {
-    /// The newest checkpoint that all have; none when no rank can have any.
+    /// The checkpoint that it is opened at; none when no rank can have any.
     checkpoint: Option<CheckpointId>,
+    companions: Vec<Companion>,
     newest: u64,
+    relation: Relation,
     /// This rank says it, where a newer one is given up.
     tells: bool,
 }
@@ -117,16 +131,30 @@ impl Together {
         name.map(|name| Named { name: name.clone(), checkpoint, tells })
     }
 
-    /// The identity of the checkpoint; 0 of one that no job has made as a whole.
-    pub fn identity(&self) -> u64 {
-        self.checkpoint.unwrap_or_default().identity
+    /// The checkpoint that the segment is at from now on.
+    pub fn at(&self, name: &str) -> AtCheckpoint {
+        let checkpoint = self.checkpoint.unwrap_or_default();
+        AtCheckpoint { name: name.to_owned(), checkpoint, companions: self.companions.clone() }
     }
 
-    /// What the program is told; nothing when it is created now.
+    /// What the program is told; nothing when it is created now, and nothing is missing.
     pub fn reopened(&self, is_read_only: bool) -> Option<Reopened> {
         let checkpoint = self.checkpoint?.generation;
-        (self.newest > 0).then_some(Reopened { checkpoint, newest: self.newest, is_read_only })
+        let is_together = self.relation == Relation::Together;
+        let is_found = self.newest > 0 || self.relation == Relation::Mixed;
+        is_found.then_some(Reopened { checkpoint, newest: self.newest, is_read_only, is_together })
     }
+}
+
+/// How the checkpoint of a segment relates to those of the named segments that were attached before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    /// They were made together, or the segment is younger than all of them.
+    Together,
+    /// Jobs have made checkpoints of some without the others. None is known to have had more in common.
+    Apart,
+    /// One of them was made together with a newer checkpoint of another than that one has now.
+    Mixed,
 }
 
 /// What a job has found of its named segment.
@@ -138,9 +166,13 @@ pub struct Reopened {
     /// The newest checkpoint that any rank has found whole in its file. It is newer than the other when the job that made it
     /// was ended before all ranks had it; it is given up then, and its number used again.
     pub newest: u64,
-    /// The part of some rank can only be read, because nothing can be written where it is stored: gets work there, puts and
-    /// checkpoints fail with the reason.
+    /// Nothing can be written where the part of some rank is stored: gets work there, puts and checkpoints fail with the
+    /// reason. If the disk is full, puts succeed as long as the cache has room for them.
     pub is_read_only: bool,
+    /// The segment is of one checkpoint with all named segments that were attached before it, or was created after theirs. False
+    /// if a job has made checkpoints of some without the others, and, with `segment.mixed_checkpoints`, if some were removed
+    /// or replaced by an older copy; `checkpoint` and `newest` are 0 then of one that was removed.
+    pub is_together: bool,
 }
 
 impl Reopened {
@@ -237,10 +269,13 @@ impl Runtime {
     /// What all ranks have found of the segment that they wish for, if their wishes fit together.
     fn together(&self, wishes: &[Wish]) -> Result<Together> {
         agree(wishes).map_err(Error::Usage)?;
-        let checkpoint = choose(wishes, self.segments.opened_at()).map_err(Error::Usage)?;
+        let may_mix = self.settings().segment.mixed_checkpoints;
+        let chosen = choose(wishes, &self.segments.at_checkpoints(), may_mix).map_err(Error::Usage)?;
         let newest = wishes.iter().map(Wish::newest).max().unwrap_or(0);
+        let Chosen { checkpoint, companions, relation } = chosen;
         let teller = wishes.iter().position(|wish| wish.newest() > checkpoint.unwrap_or_default().generation);
-        Ok(Together { checkpoint, newest, tells: teller == Some(self.rank().0 as usize) })
+        let tells = teller == Some(self.rank().0 as usize);
+        Ok(Together { checkpoint, companions, newest, relation, tells })
     }
 
     /// The same for a further segment with a name, which all ranks attach. Collective.
@@ -367,7 +402,14 @@ fn find(folder: &Path, name: &str, rank: Rank, ranks: u32) -> Result<Found> {
     let state = match state {
         FileState::Missing => State::Missing,
         FileState::Holds(checkpoints) => {
-            State::Holds(checkpoints.iter().map(|one| (one.generation, one.identity)).collect())
+            let companions =
+                |all: Vec<Companion>| all.into_iter().map(|one| (one.name_hash, one.generation)).collect();
+            let offered = |(one, all): (CheckpointId, Vec<Companion>)| Offered {
+                generation: one.generation,
+                identity: one.identity,
+                companions: companions(all),
+            };
+            State::Holds(checkpoints.into_iter().map(offered).collect())
         }
         FileState::Unclear => State::Unclear,
     };
@@ -424,7 +466,7 @@ fn agree(wishes: &[Wish]) -> Result<(), String> {
     }
     let kept = found().find(|(_, found)| match &found.state {
         State::Missing => false,
-        State::Holds(checkpoints) => checkpoints.iter().any(|&(generation, _)| generation > 0),
+        State::Holds(checkpoints) => checkpoints.iter().any(|one| one.generation > 0),
         State::Unclear => true,
     });
     let missing = found().find(|(_, found)| found.state == State::Missing);
@@ -449,33 +491,102 @@ impl Wish {
         match self.found.as_ref().map(|found| &found.state) {
             // It is created, as whoever has flushed nothing has it.
             Some(State::Missing) => vec![CheckpointId::default()],
-            Some(State::Holds(checkpoints)) => {
-                let checkpoint = |&(generation, identity): &_| CheckpointId { generation, identity };
-                checkpoints.iter().map(checkpoint).collect()
-            }
+            Some(State::Holds(checkpoints)) => checkpoints.iter().map(Offered::id).collect(),
             Some(State::Unclear) | None => Vec::new(),
+        }
+    }
+
+    /// The other segments that took part in a checkpoint, as far as this rank's file says so.
+    fn companions(&self, of: CheckpointId) -> &[(u64, u64)] {
+        match self.found.as_ref().map(|found| &found.state) {
+            Some(State::Holds(all)) => {
+                all.iter().find(|one| one.id() == of).map_or(&[], |one| &one.companions)
+            }
+            _ => &[],
         }
     }
 }
 
-/// The newest checkpoint that all ranks have; none when nobody has any. If all have one of this identity, that one: it was made
-/// together with what is open already.
-fn choose(wishes: &[Wish], with: Option<u64>) -> Result<Option<CheckpointId>, String> {
+/// The checkpoint that a segment is opened at.
+#[derive(Debug, PartialEq, Eq)]
+struct Chosen {
+    /// None when no rank has any.
+    checkpoint: Option<CheckpointId>,
+    companions: Vec<Companion>,
+    relation: Relation,
+}
+
+/// Whether a segment at a checkpoint is older than another segment's checkpoint remembers it.
+fn is_older(name: &str, checkpoint: CheckpointId, remembered: &[Companion]) -> Option<u64> {
+    let hash = name_hash(name);
+    let companion = remembered.iter().find(|one| one.name_hash == hash)?;
+    (checkpoint.generation <= companion.generation).then_some(companion.generation)
+}
+
+/// Why a segment at a checkpoint cannot belong to one that is open; nothing if it can.
+fn contradiction(one: &AtCheckpoint, open: &AtCheckpoint) -> Option<String> {
+    let (at, open_at) = (one.checkpoint, open.checkpoint);
+    if at.identity != 0 && at.identity == open_at.identity {
+        return None;
+    }
+    let (name, other) = (&one.name, &open.name);
+    let (generation, open_generation) = (at.generation, open_at.generation);
+    if let Some(then) = is_older(name, at, &open.companions) {
+        let now = match generation {
+            0 => "has no files now".to_owned(),
+            _ => format!("is at checkpoint {generation} now"),
+        };
+        return Some(format!(
+            "checkpoint {open_generation} of {other:?} was made together with checkpoint {then} of {name:?}, which {now}"
+        ));
+    }
+    let then = is_older(other, open_at, &one.companions)?;
+    Some(format!(
+        "checkpoint {generation} of {name:?} was made together with checkpoint {then} of {other:?}, which is at checkpoint \
+         {open_generation} now"
+    ))
+}
+
+/// The newest checkpoint that all ranks have and that belongs to what is open already, preferably made together with the first of
+/// that; none when no rank has any. With `may_mix`, the newest that all ranks have if none belongs to it.
+fn choose(wishes: &[Wish], open: &[AtCheckpoint], may_mix: bool) -> Result<Chosen, String> {
     let held = wishes.iter().map(Wish::checkpoints).enumerate().filter(|(_, held)| !held.is_empty());
     let held: Vec<(usize, Vec<CheckpointId>)> = held.collect();
-    if held.is_empty() {
-        return Ok(None);
-    }
-    let same = |checkpoint: &&CheckpointId| {
-        checkpoint.identity != 0
-            && Some(checkpoint.identity) == with
-            && held.iter().all(|(_, held)| held.contains(checkpoint))
+    let Some((_, first)) = held.first() else {
+        return Ok(Chosen { checkpoint: None, companions: Vec::new(), relation: Relation::Together });
     };
-    if let Some(same) = held[0].1.iter().find(same) {
-        return Ok(Some(*same));
+    let name = wishes.iter().find_map(|wish| wish.name.as_deref()).unwrap_or_default();
+    let is_common = |one: &&CheckpointId| held.iter().all(|(_, held)| held.contains(one));
+    let mut common: Vec<AtCheckpoint> = first
+        .iter()
+        .filter(is_common)
+        .map(|&checkpoint| {
+            let all = wishes.iter().map(|wish| wish.companions(checkpoint));
+            let companion = |&(name_hash, generation): &(u64, u64)| Companion { name_hash, generation };
+            let companions = all.max_by_key(|all| all.len()).unwrap_or_default().iter().map(companion);
+            AtCheckpoint { name: name.to_owned(), checkpoint, companions: companions.collect() }
+        })
+        .collect();
+    let with = open.first().map(|open| open.checkpoint.identity).filter(|&identity| identity != 0);
+    let key = |one: &AtCheckpoint| (Some(one.checkpoint.identity) == with, one.checkpoint.generation);
+    common.sort_by_key(|one| std::cmp::Reverse(key(one)));
+    let fits = |one: &&AtCheckpoint| open.iter().all(|open| contradiction(one, open).is_none());
+    if let Some(AtCheckpoint { checkpoint, companions, .. }) = common.iter().find(fits).cloned() {
+        let is_with = |open: &AtCheckpoint| open.checkpoint.identity == checkpoint.identity;
+        let relation = match checkpoint.generation == 0 || open.iter().all(is_with) {
+            true => Relation::Together,
+            false => Relation::Apart,
+        };
+        return Ok(Chosen { checkpoint: Some(checkpoint), companions, relation });
     }
-    if let Some(checkpoint) = newest_common(held.iter().map(|(_, held)| &held[..])) {
-        return Ok(Some(checkpoint));
+    if let Some(AtCheckpoint { checkpoint, companions, .. }) = common.first().filter(|_| may_mix).cloned() {
+        return Ok(Chosen { checkpoint: Some(checkpoint), companions, relation: Relation::Mixed });
+    }
+    if let Some(why) = common.first().and_then(|one| open.iter().find_map(|open| contradiction(one, open))) {
+        return Err(format!(
+            "{why}: it was removed, or replaced by an older copy; restore what belongs together, or attach what is there with \
+             `segment.mixed_checkpoints=on`"
+        ));
     }
     // Each has one, or one and that before it: when there is none for all, then some two have none in common.
     let other = |(_, one): &&(usize, Vec<CheckpointId>)| {
@@ -513,12 +624,26 @@ mod tests {
         }
     }
 
+    fn holds(checkpoints: &[(u64, u64)]) -> State {
+        let offered = |&(generation, identity): &_| Offered { generation, identity, companions: Vec::new() };
+        State::Holds(checkpoints.iter().map(offered).collect())
+    }
+
+    fn at(name: &str, generation: u64, identity: u64, companions: &[(&str, u64)]) -> AtCheckpoint {
+        let companion = |&(name, generation): &_| Companion { name_hash: name_hash(name), generation };
+        AtCheckpoint {
+            name: name.into(),
+            checkpoint: CheckpointId { generation, identity },
+            companions: companions.iter().map(companion).collect(),
+        }
+    }
+
     /// Goal: only what is whole, or entirely new, is attached. A job that was killed while it created its files has promised
     /// nothing, and is not in the way of the next one.
     #[test]
     fn files_belong_together() {
-        let flushed = || State::Holds(vec![(1, 5)]);
-        let unflushed = || State::Holds(vec![(0, 0)]);
+        let flushed = || holds(&[(1, 5)]);
+        let unflushed = || holds(&[(0, 0)]);
         let missing = || State::Missing;
         let cases = [
             ([missing(), missing()], true),
@@ -540,10 +665,9 @@ mod tests {
     #[test]
     fn the_newest_common_checkpoint_is_chosen() {
         let choose = |held: &[&[(u64, u64)]]| {
-            let wishes: Vec<_> =
-                held.iter().map(|held| wish(Some("a"), Some(State::Holds(held.to_vec())))).collect();
-            let chosen = choose(&wishes, None);
-            chosen.map(|chosen| chosen.map(|CheckpointId { generation, identity }| (generation, identity)))
+            let wishes: Vec<_> = held.iter().map(|held| wish(Some("a"), Some(holds(held)))).collect();
+            let chosen = choose(&wishes, &[], false)?.checkpoint;
+            Ok::<_, String>(chosen.map(|CheckpointId { generation, identity }| (generation, identity)))
         };
         assert_eq!(choose(&[&[(2, 7), (1, 5)], &[(2, 7)]]), Ok(Some((2, 7))));
         assert_eq!(choose(&[&[(2, 7), (1, 5)], &[(1, 5)]]), Ok(Some((1, 5))));
@@ -558,16 +682,70 @@ mod tests {
         );
         assert!(choose(&[&[(4, 1), (3, 1)], &[(4, 2), (3, 2)]]).is_err());
         // Who has no file yet begins with zeros; who has no segment, or one that cannot be read, says nothing.
-        let wishes = [State::Missing, State::Holds(vec![(0, 0)]), State::Unclear]
-            .map(|state| wish(Some("a"), Some(state)));
-        assert_eq!(super::choose(&wishes, None), Ok(Some(CheckpointId::default())));
-        assert_eq!(super::choose(&[wish(None, None)], Some(7)), Ok(None));
+        let wishes =
+            [State::Missing, holds(&[(0, 0)]), State::Unclear].map(|state| wish(Some("a"), Some(state)));
+        assert_eq!(super::choose(&wishes, &[], false).unwrap().checkpoint, Some(CheckpointId::default()));
+        let open = [at("b", 3, 7, &[])];
+        assert_eq!(super::choose(&[wish(None, None)], &open, false).unwrap().checkpoint, None);
         // A segment that was not attached at the last checkpoint has none of its identity; otherwise it is opened with the other.
-        let wishes = [vec![(2, 7), (1, 5)], vec![(2, 7), (1, 5)]]
-            .map(|held| wish(Some("a"), Some(State::Holds(held))));
+        let wishes = [(); 2].map(|()| wish(Some("a"), Some(holds(&[(2, 7), (1, 5)]))));
         for (with, generation) in [(None, 2), (Some(7), 2), (Some(5), 1), (Some(9), 2), (Some(0), 2)] {
-            let chosen = super::choose(&wishes, with).unwrap().unwrap();
+            let open: Vec<_> = with.iter().map(|&identity| at("b", 3, identity, &[])).collect();
+            let chosen = super::choose(&wishes, &open, false).unwrap().checkpoint.unwrap();
             assert_eq!(chosen.generation, generation, "{with:?}");
+        }
+    }
+
+    /// Goal: a segment is opened at a checkpoint that belongs to what is open, or refused. Method: all that can have become of two
+    /// segments `a`, which is open, and `b` after jobs that made checkpoints of both, or of one.
+    #[test]
+    fn segments_of_different_checkpoints_are_refused() {
+        let with_b = |generation| vec![("b", generation)];
+        let with_a = |generation| vec![("a", generation)];
+        type Remembered = Vec<(&'static str, u64)>;
+        type Expected = Result<(u64, Relation), ()>;
+        type Held = Vec<(u64, u64, Remembered)>;
+        let cases: [(&str, AtCheckpoint, Held, Expected); 9] = [
+            (
+                "both at one",
+                at("a", 7, 70, &with_b(5)),
+                vec![(5, 70, with_a(7))],
+                Ok((5, Relation::Together)),
+            ),
+            ("b is older", at("a", 7, 70, &with_b(5)), vec![(4, 60, with_a(6))], Err(())),
+            ("b was removed", at("a", 7, 70, &with_b(5)), vec![(0, 0, vec![])], Err(())),
+            ("a is older", at("a", 6, 60, &[]), vec![(5, 70, with_a(7))], Err(())),
+            ("a was removed", at("a", 0, 0, &[]), vec![(5, 70, with_a(7))], Err(())),
+            ("b is new", at("a", 7, 70, &[]), vec![(0, 0, vec![])], Ok((0, Relation::Together))),
+            ("a went on alone", at("a", 9, 90, &[]), vec![(5, 70, with_a(7))], Ok((5, Relation::Apart))),
+            ("b went on alone", at("a", 7, 70, &with_b(5)), vec![(6, 80, vec![])], Ok((6, Relation::Apart))),
+            // The first checkpoint of b was interrupted before a had it.
+            (
+                "b is ahead",
+                at("a", 6, 60, &[]),
+                vec![(1, 70, with_a(7)), (0, 0, vec![])],
+                Ok((0, Relation::Together)),
+            ),
+        ];
+        for (case, open, offered, expected) in cases {
+            let hashed = |all: Remembered| all.iter().map(|&(name, at)| (name_hash(name), at)).collect();
+            let newest = offered[0].0;
+            let offered = offered.into_iter().map(|(generation, identity, remembered)| Offered {
+                generation,
+                identity,
+                companions: hashed(remembered),
+            });
+            let wishes = [wish(Some("b"), Some(State::Holds(offered.collect())))];
+            let open = [open];
+            let found = super::choose(&wishes, &open, false);
+            let found_short = found.as_ref().map(|one| (one.checkpoint.unwrap().generation, one.relation));
+            assert_eq!(found_short.map_err(|_| ()), expected, "{case}: {found:?}");
+            if let Err(why) = found {
+                let said = ["\"a\"", "\"b\"", "together with checkpoint", "segment.mixed_checkpoints=on"];
+                assert!(said.iter().all(|words| why.contains(words)), "{case}: {why}");
+                let mixed = super::choose(&wishes, &open, true).unwrap();
+                assert_eq!((mixed.checkpoint.unwrap().generation, mixed.relation), (newest, Relation::Mixed));
+            }
         }
     }
 

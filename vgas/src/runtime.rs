@@ -625,8 +625,11 @@ impl Runtime {
         // The one that is opened first comes last: if it has this checkpoint everywhere, then all others have.
         let (last, others): (Vec<_>, Vec<_>) =
             all.iter().partition(|&&segment| self.segments.opened_first() == Some(segment));
-        let prepare =
-            |some: &[SegmentId]| self.agreed(each(some, &|segment| self.client.prepare(segment, identity)));
+        let prepare = |some: &[SegmentId]| {
+            self.agreed(each(some, &|segment| {
+                self.client.prepare(segment, identity, &self.segments.companions_of(segment))
+            }))
+        };
         let prepared = match self.segments.named_count() {
             0 | 1 => prepare(&all),
             _ => prepare(&others).and_then(|_| prepare(&last)),
@@ -637,6 +640,7 @@ impl Runtime {
             return Err(error);
         }
         self.agreed(each(&all, &|segment| self.client.conclude(segment, true)))?;
+        self.segments.are_at(identity);
         Ok(())
     }
 

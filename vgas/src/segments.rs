@@ -40,6 +40,7 @@ use vgas_cache::page::PageIndex;
 use vgas_cache::partition::{PartitionId, Policy, SEGMENTS_MAX, SegmentId};
 use vgas_cache::pool::{MAPPED_PAGES_MIN, PageSize};
 use vgas_cache::request::{Detach, Named};
+use vgas_nvm::{CheckpointId, Companion, name_hash};
 use vgas_rma::Rank;
 
 /// Numbers from here on are those of tiered segments that ranks have attached by themselves, each rank its own. Those of pinned
@@ -54,9 +55,9 @@ pub struct SegmentOptions {
     /// segment, ranks of the same node also by pointers ([`Runtime::pointer_to`]).
     pub kind: Kind,
     /// A name keeps the segment after the job, as [`crate::SegmentSpec::name`] does the first; no two of a job may have the same.
-    /// [`Runtime::checkpoint`] makes all named segments durable as one. A later job that attaches them in the same order finds
-    /// them as they were at one checkpoint, with one exception: of the first checkpoint that a segment takes part in, if it was
-    /// interrupted, it may have all while the others are as before. Not for [`Runtime::attach_own`].
+    /// [`Runtime::checkpoint`] makes all named segments durable as one, and notes in each which others took part. A later job
+    /// finds them as they were at one checkpoint: if one of them was removed meanwhile, or replaced by an older copy, attaching it
+    /// is refused unless `segment.mixed_checkpoints` is on ([`Reopened::is_together`]). Not for [`Runtime::attach_own`].
     pub name: Option<String>,
     /// Bytes of a page, a power of two from 4 KiB to 4 MiB, and at most a sixteenth of a node's cache; 0: as `cache.page` says.
     /// Small pages suit small things at random, large ones scans: a page is what travels, and what is kept or evicted.
@@ -186,10 +187,17 @@ impl Drop for LocalPart<'_> {
 #[derive(Clone, Debug)]
 struct NamedSegment {
     segment: SegmentId,
-    name: String,
-    /// Of the checkpoint that it was opened at.
-    identity: u64,
     reopened: Option<Reopened>,
+    at: AtCheckpoint,
+}
+
+/// The last checkpoint of a named segment that the job has open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AtCheckpoint {
+    pub name: String,
+    pub checkpoint: CheckpointId,
+    /// The other segments that took part in it.
+    pub companions: Vec<Companion>,
 }
 
 /// The segments that this rank has, by number.
@@ -224,12 +232,35 @@ impl Segments {
 
     /// A segment with a name has been attached.
     pub fn is_named(&self, segment: SegmentId, name: &str, together: &Together, is_read_only: bool) {
-        let (identity, reopened) = (together.identity(), together.reopened(is_read_only));
-        self.named().push(NamedSegment { segment, name: name.to_owned(), identity, reopened });
+        let (at, reopened) = (together.at(name), together.reopened(is_read_only));
+        self.named().push(NamedSegment { segment, reopened, at });
     }
 
     fn is_known(&self, name: &str) -> bool {
-        self.named().iter().any(|named| named.name == name)
+        self.named().iter().any(|named| named.at.name == name)
+    }
+
+    /// What the next checkpoint of a segment names: every other named segment, with the generation that it will have.
+    pub fn companions_of(&self, segment: SegmentId) -> Vec<Companion> {
+        let named = self.named();
+        if named.iter().all(|one| one.segment != segment) {
+            return Vec::new();
+        }
+        let companion = |one: &NamedSegment| Companion {
+            name_hash: name_hash(&one.at.name),
+            generation: one.at.checkpoint.generation + 1,
+        };
+        named.iter().filter(|one| one.segment != segment).map(companion).collect()
+    }
+
+    /// Records that a checkpoint of all named segments is complete.
+    pub fn are_at(&self, identity: u64) {
+        let segments: Vec<SegmentId> = self.named().iter().map(|one| one.segment).collect();
+        let companions: Vec<_> = segments.iter().map(|&segment| self.companions_of(segment)).collect();
+        for (one, companions) in self.named().iter_mut().zip(companions) {
+            one.at.checkpoint = CheckpointId { generation: one.at.checkpoint.generation + 1, identity };
+            one.at.companions = companions;
+        }
     }
 
     pub fn named_count(&self) -> usize {
@@ -241,9 +272,9 @@ impl Segments {
         self.named().first().map(|named| named.segment)
     }
 
-    /// The identity of the checkpoint that it was opened at.
-    pub fn opened_at(&self) -> Option<u64> {
-        self.named().first().map(|named| named.identity)
+    /// The checkpoints that the named segments are at, in the order in which they were attached.
+    pub fn at_checkpoints(&self) -> Vec<AtCheckpoint> {
+        self.named().iter().map(|named| named.at.clone()).collect()
     }
 
     pub fn reopened(&self, segment: SegmentId) -> Option<Reopened> {
@@ -348,9 +379,13 @@ impl Runtime {
         let mut parts = Vec::new();
         if options.name.is_some() || options.one_address {
             let is_known = options.name.as_ref().is_some_and(|name| self.segments.is_known(name));
-            let first = match is_known {
-                false => Ok(Default::default()),
-                true => Err("a segment of this job has that name already".into()),
+            let most = self.client().companions_max();
+            let first = match (is_known, &options.name) {
+                (true, _) => Err("a segment of this job has that name already".into()),
+                (false, Some(_)) if self.segments.named_count() > most => {
+                    Err(format!("a job has at most {} segments with names", most + 1))
+                }
+                _ => Ok(Default::default()),
             };
             parts = self.mean_the_same(&Part { wanted: wanted.clone(), bytes, first })?;
         }
@@ -358,7 +393,7 @@ impl Runtime {
             None => None,
             Some(name) => Some(self.find_together(name, bytes, options.relaxed)?),
         };
-        let named = together.and_then(|together| together.named(options.name.as_ref()));
+        let named = together.as_ref().and_then(|together| together.named(options.name.as_ref()));
         // What keeps all from it is told with what keeps this rank from its part.
         let (everywhere, refused) = match self.place(options, &parts) {
             Ok(everywhere) => (everywhere, None),
@@ -388,9 +423,9 @@ impl Runtime {
         everywhere.into_iter().for_each(|everywhere| self.addresses.begin(pages.segment, everywhere));
         // A name of nothing keeps nothing.
         let name = options.name.as_ref().filter(|_| parts.iter().any(|part| part.bytes > 0));
-        if let (Some(name), Some(together)) = (name, together) {
+        if let (Some(name), Some(together)) = (name, &together) {
             let is_read_only = parts.iter().any(|part| part.read_only.is_some());
-            self.segments.is_named(pages.segment, name, &together, is_read_only);
+            self.segments.is_named(pages.segment, name, together, is_read_only);
         }
         self.barrier()?;
         Ok(Segment { id: pages.segment })

@@ -11,6 +11,7 @@ use crate::pool::{Counter, PoolError, WaitId};
 use crate::read_ahead::Missed;
 use crate::request::{Request, Room};
 use smallvec::SmallVec;
+use vgas_nvm::Companion;
 use vgas_rma::address::{Peer, Rank};
 
 /// Most pages that one request for reading may name; a client's windows are smaller.
@@ -170,7 +171,13 @@ impl Agent {
                 self.checkpoint(self.file_of(local_rank, segment), waiter(wait), Purpose::Clean)
             }
             Request::Prepare { segment, identity, wait } => {
-                self.prepare(self.file_of(local_rank, segment), identity, waiter(wait))
+                let Some(companions) = Companion::decode_all(data) else {
+                    return Err(CacheError::Protocol {
+                        who: self.layout.describe(from),
+                        what: format!("companions of a checkpoint in {} bytes", data.len()),
+                    });
+                };
+                self.prepare(self.file_of(local_rank, segment), identity, companions, waiter(wait))
             }
             Request::Why { segment, piece, wait } => {
                 self.tell_why(self.file_of(local_rank, segment), piece, waiter(wait))

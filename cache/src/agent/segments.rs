@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use vgas_nvm::{Extent, NamedFile, OpenReport, VolumeError};
+use vgas_nvm::{Companion, Extent, NamedFile, OpenReport, VolumeError};
 use vgas_rma::address::Rank;
 
 /// What is known of the segments.
@@ -319,7 +319,13 @@ impl Agent {
     }
 
     /// Makes what is on NVMe of the rank's segment a checkpoint beside the last one.
-    pub(super) fn prepare(&mut self, segment: u32, identity: u64, waiter: Waiter) -> Result<(), CacheError> {
+    pub(super) fn prepare(
+        &mut self,
+        segment: u32,
+        identity: u64,
+        companions: Vec<Companion>,
+        waiter: Waiter,
+    ) -> Result<(), CacheError> {
         if self.partition_in(segment).is_none() {
             return self.complete(waiter, Ok(()));
         }
@@ -327,7 +333,7 @@ impl Agent {
         let key = self.storage.keys.insert(StorageWork::Step(segment, waiter));
         // Writes that were collected in this turn come before the checkpoint.
         self.issue_storage()?;
-        self.storage.volume.prepare(segment, identity, key)?;
+        self.storage.volume.prepare(segment, identity, companions, key)?;
         Ok(())
     }
 

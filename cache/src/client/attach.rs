@@ -8,6 +8,7 @@ use crate::partition::{Partition, PartitionId, SegmentId};
 use crate::pool::{INLINE_BYTES, Known, PageSize, WaitId};
 use crate::request::{About, Attached, Detach, Extent, InPlace, Named, Request, Room, handler};
 use std::time::{Duration, Instant};
+use vgas_nvm::{COMPANIONS_MAX, Companion};
 use vgas_rma::address::{NodeId, Rank};
 use vgas_rma::conduit::Sent;
 use vgas_rma::message::Payload;
@@ -137,9 +138,9 @@ impl Client {
         let SegmentPages { segment, size, policy } = spec;
         for (owner, one) in (first_rank.0..).map(Rank).zip(partitions) {
             let Created { first, bytes, relaxed, read_only } = *one;
-            let pages = bytes.div_ceil(size.bytes().into());
             // A full disk may take what the cache holds later, or never be asked for it.
             let read_only = read_only.filter(|failure| failure.kind != FailureKind::NoSpace);
+            let pages = bytes.div_ceil(size.bytes().into());
             let partition = Partition { segment, owner, size, first, pages, policy, shared: false };
             let known = Known { partition, bytes, relaxed, read_only: read_only.is_some() };
             if !self.segments.insert(known, read_only) {
@@ -261,9 +262,20 @@ impl Client {
 
     /// The second step: a checkpoint that is durable beside the last one. `identity` is the same on all ranks and was never
     /// used before. When all ranks have taken it, a job that is killed is reopened at this checkpoint; until then, at the
-    /// one before.
-    pub fn prepare(&self, segment: SegmentId, identity: u64) -> Result<(), CacheError> {
-        self.ask_about(segment, |wait| Request::Prepare { segment, identity, wait }, &[]).map(drop)
+    /// one before. The checkpoint names its `companions`, at most [`Client::companions_max`].
+    pub fn prepare(
+        &self,
+        segment: SegmentId,
+        identity: u64,
+        companions: &[Companion],
+    ) -> Result<(), CacheError> {
+        let companions = Companion::encode_all(companions);
+        self.ask_about(segment, |wait| Request::Prepare { segment, identity, wait }, &companions).map(drop)
+    }
+
+    /// Most other named segments that a checkpoint can name: what a file has room for, and a message.
+    pub fn companions_max(&self) -> usize {
+        COMPANIONS_MAX.min(self.core.medium_max / Companion::BYTES)
     }
 
     /// The third step: with `commit`, which all ranks have prepared for, the one before is not needed any more. Without,

@@ -21,8 +21,8 @@ use crate::device::{Kind, Spans};
 use crate::error::{DeviceError, VolumeError};
 use crate::few::Few;
 use crate::format::{
-    BLOCK_BYTES, BLOCK_ENTRIES, CheckpointId, Entry, MARK_AT, Place, Superblock, encode_block, encode_mark,
-    superblock_at, superblock_place,
+    BLOCK_BYTES, BLOCK_ENTRIES, CheckpointId, Companion, Entry, MARK_AT, Place, Superblock, encode_block,
+    encode_mark, superblock_at, superblock_place,
 };
 use crate::page_table::CHUNK_PAGES;
 use std::collections::{BTreeSet, VecDeque};
@@ -32,11 +32,13 @@ use vgas_shm::Span;
 const BLOCKS_IN_FLIGHT_MAX: usize = 64;
 
 /// A checkpoint asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) key: u64,
     /// Of the job's checkpoint, which is to be prepared; none: of this segment alone, which concludes itself.
     pub(super) identity: Option<u64>,
+    /// The other named segments that take part in it.
+    pub(super) companions: Vec<Companion>,
 }
 
 /// A checkpoint being made.
@@ -47,6 +49,7 @@ pub(super) struct Flush {
     checkpoint: CheckpointId,
     /// Of this segment alone.
     alone: bool,
+    companions: Vec<Companion>,
     step: Step,
     /// The chunks it covers.
     chunks: BTreeSet<usize>,
@@ -96,6 +99,7 @@ impl Flush {
             key: Some(wanted.key),
             checkpoint: CheckpointId { generation, identity: wanted.identity.unwrap_or(0) },
             alone: wanted.identity.is_none(),
+            companions: wanted.companions,
             step: Step::Drain,
             chunks: BTreeSet::new(),
             todo: VecDeque::new(),
@@ -289,9 +293,10 @@ impl Locked<'_> {
             return None;
         };
         let root = named.levels.last().map_or(Entry::Lost, |top| top[0]);
-        let checkpoint = named.flush.as_ref()?.checkpoint;
+        let Flush { checkpoint, companions, .. } = named.flush.as_ref()?;
         let (segment, page_bytes, pages) = (named.number, *page_bytes, table.pages());
-        Some(Superblock { segment, page_bytes, pages, checkpoint, root })
+        let (checkpoint, companions) = (*checkpoint, companions.clone());
+        Some(Superblock { segment, page_bytes, pages, checkpoint, root, companions })
     }
 
     /// Enters a step that writes one block of the head of the file.

@@ -29,7 +29,7 @@ use crate::device::paced::{Pace, PacedDevice};
 use crate::device::{self, Completion, Device, FileId, Kind, Lent, Naming, Spans};
 use crate::error::{DeviceError, PageOperation, Result, Unusable, VolumeError};
 use crate::few::Few;
-use crate::format::{CheckpointId, Entry, Place};
+use crate::format::{COMPANIONS_MAX, CheckpointId, Companion, Entry, Place};
 use crate::page_table::{PAGES_MAX, PageTable};
 use crate::shared::{StoredPage, Whereabouts};
 use flush::Wanted;
@@ -665,7 +665,7 @@ impl Volume {
         let key = self.io.key(key);
         self.with_segment(segment, |volume| {
             volume.segment(segment)?;
-            volume.start_flush(segment, Wanted { key, identity: None });
+            volume.start_flush(segment, Wanted { key, identity: None, companions: Vec::new() });
             Ok(())
         })
     }
@@ -673,15 +673,28 @@ impl Volume {
     /// Makes a checkpoint durable beside the last one, under an identity that nobody has used before and that is the same
     /// for all segments of the job. Both can be opened until it is concluded, and a second write to one of its pages waits
     /// until then: let nothing that leads to the conclusion wait for such a write. Also of a segment without changes, so
-    /// that the generations of all segments stay the same.
+    /// that the generations of all segments stay the same. The file remembers the `companions`: the other named segments of
+    /// the job, each with the generation that it prepares.
     ///
     /// # Errors
-    /// No such segment. A checkpoint that could not be prepared needs no conclusion.
-    pub fn prepare(&mut self, segment: u32, identity: u64, key: u64) -> Result<()> {
+    /// No such segment, more than [`COMPANIONS_MAX`] companions. A checkpoint that could not be prepared needs no conclusion.
+    pub fn prepare(
+        &mut self,
+        segment: u32,
+        identity: u64,
+        companions: Vec<Companion>,
+        key: u64,
+    ) -> Result<()> {
+        if companions.len() > COMPANIONS_MAX {
+            let many = companions.len();
+            return Err(VolumeError::Usage(format!(
+                "a checkpoint of {many} named segments beside the own: {COMPANIONS_MAX} are the most"
+            )));
+        }
         let key = self.io.key(key);
         self.with_segment(segment, |volume| {
             volume.segment(segment)?;
-            volume.start_flush(segment, Wanted { key, identity: Some(identity) });
+            volume.start_flush(segment, Wanted { key, identity: Some(identity), companions });
             Ok(())
         })
     }
@@ -815,19 +828,6 @@ impl Volume {
     }
 }
 
-impl Segment {
-    fn new(file: FileId, page_bytes: u32, table: PageTable, named: Option<Named>) -> Self {
-        let named = named.map(Box::new);
-        Self { file, page_bytes, changes_in_flight: 0, table, named }
-    }
-
-    fn offset(&self, page: u64, place: Place) -> u64 {
-        match &self.named {
-            Some(named) => named.geometry.page_at(page, place),
-            None => page * u64::from(self.page_bytes),
-        }
-    }
-}
 impl Drop for Volume {
     /// Gives the space of segments back that have no checkpoint: they are all zeros to the next job, which is not to find the disk
     /// full of what nobody reads.
@@ -844,6 +844,19 @@ impl Drop for Volume {
     }
 }
 
+impl Segment {
+    fn new(file: FileId, page_bytes: u32, table: PageTable, named: Option<Named>) -> Self {
+        let named = named.map(Box::new);
+        Self { file, page_bytes, changes_in_flight: 0, table, named }
+    }
+
+    fn offset(&self, page: u64, place: Place) -> u64 {
+        match &self.named {
+            Some(named) => named.geometry.page_at(page, place),
+            None => page * u64::from(self.page_bytes),
+        }
+    }
+}
 
 /// In place of a device of which nobody asks anything.
 fn no_device() -> Result<Box<dyn Device>> {

@@ -8,8 +8,8 @@ use crate::device::{FileId, Kind, Naming, Spans};
 use crate::error::{DeviceError, FileError, PageOperation, Result, Untrusted, Unusable, VolumeError};
 use crate::few::Few;
 use crate::format::{
-    BLOCK_BYTES, BLOCK_ENTRIES, CheckpointId, Entry, Geometry, MARK_AT, NoSuperblock, Offer, Place,
-    Superblock, decode_block, decode_mark, encode_mark, superblock_at, superblock_place,
+    BLOCK_BYTES, BLOCK_ENTRIES, CheckpointId, Companion, Entry, Geometry, MARK_AT, NoSuperblock, Offer,
+    Place, Superblock, decode_block, decode_mark, encode_mark, superblock_at, superblock_place,
 };
 use crate::page_table::PageTable;
 use rustix::fs::{Mode, OFlags};
@@ -149,9 +149,9 @@ pub fn segment_file_name(name: &str, segment: u32) -> String {
 pub enum FileState {
     /// There is none.
     Missing,
-    /// It can be opened at any of these checkpoints, the newest first. Generation 0 is a segment that was created and never
-    /// flushed: nobody was promised to find anything in it.
-    Holds(Vec<CheckpointId>),
+    /// It can be opened at any of these checkpoints, the newest first, each with the other segments that took part in it.
+    /// Generation 0 is a segment that was created and never flushed: it was promised to nobody to find anything in it.
+    Holds(Vec<(CheckpointId, Vec<Companion>)>),
     /// It is something else, which opening it will name.
     Unclear,
 }
@@ -161,7 +161,7 @@ impl FileState {
     pub fn is_kept(&self) -> bool {
         match self {
             Self::Missing => false,
-            Self::Holds(checkpoints) => checkpoints.iter().any(|checkpoint| checkpoint.generation > 0),
+            Self::Holds(checkpoints) => checkpoints.iter().any(|(one, _)| one.generation > 0),
             Self::Unclear => true,
         }
     }
@@ -186,7 +186,9 @@ pub fn segment_file_state(path: &Path) -> std::io::Result<FileState> {
     let superblock = |place| read(superblock_at(place)).and_then(|block| Superblock::decode(&block, place));
     let mark = read(MARK_AT).and_then(|block| decode_mark(&block));
     Ok(match Superblock::offer(superblock(Place::A), superblock(Place::B), mark) {
-        Ok(offer) => FileState::Holds(offer.checkpoints().map(|one| one.checkpoint).collect()),
+        Ok(offer) => FileState::Holds(
+            offer.checkpoints().map(|one| (one.checkpoint, one.companions.clone())).collect(),
+        ),
         Err(_) => FileState::Unclear,
     })
 }
@@ -215,6 +217,7 @@ impl Volume {
             pages,
             checkpoint: CheckpointId::default(),
             root: Entry::Zeros,
+            companions: Vec::new(),
         };
         if let Some(file) = self.io.device.open(&file_name)? {
             return self.closing_on_error(file, |volume| {
@@ -286,7 +289,7 @@ impl Volume {
         let unusable = |reason| VolumeError::Unusable { file: path.clone(), reason };
         let offer = self.find_superblocks(file, &path)?;
         let asked = checkpoint.unwrap_or(offer.newest.checkpoint);
-        let Some(superblock) = offer.checkpoints().find(|one| one.checkpoint == asked) else {
+        let Some(superblock) = offer.checkpoints().find(|one| one.checkpoint == asked).cloned() else {
             let found = offer.checkpoints().map(|one| one.checkpoint.generation).collect();
             return Err(unusable(Unusable::Checkpoint { asked: asked.generation, found }));
         };
@@ -326,10 +329,10 @@ impl Volume {
             None => self.settle(file, &offer, &superblock)?.err(),
         };
         named.stopped = read_only.map(Stopped::ReadOnly);
+        let read_only = read_only.or(self.io.device.full().map(|errno| DeviceError::of(errno, 0)));
         let named = Some(named);
         self.insert(segment, Segment::new(file, page_bytes, table, named));
         Ok(OpenReport {
-        let read_only = read_only.or(self.io.device.full().map(|errno| DeviceError::of(errno, 0)));
             opened: Opened::Reopened { generation },
             damaged_pages,
             fallback,
@@ -350,7 +353,7 @@ impl Volume {
         let checkpoint = chosen.checkpoint;
         let (offset, block) = if *chosen != offer.newest || offer.damage.is_some() {
             let next = CheckpointId { generation: checkpoint.generation + 1, identity: 0 };
-            let void = Superblock { checkpoint: next, ..*chosen };
+            let void = Superblock { checkpoint: next, ..chosen.clone() };
             (superblock_at(superblock_place(next.generation)), void.encode_void())
         } else if offer.before.is_some() {
             (MARK_AT, encode_mark(checkpoint))

@@ -92,7 +92,7 @@ impl Bench {
 
     pub fn prepare(&mut self, segment: u32, identity: u64) -> Outcome {
         let key = self.key();
-        self.volume.prepare(segment, identity, key).unwrap();
+        self.volume.prepare(segment, identity, Vec::new(), key).unwrap();
         self.finish_one(key)
     }
 

@@ -91,7 +91,7 @@ extern int vgasi_lock(uint32_t rank, const void *word, int write, int waits);
 extern int vgasi_unlock(uint32_t rank, const void *word, int write);
 extern int vgasi_barrier_exchange(const void *from, size_t bytes, void *to);
 extern int vgasi_checkpoint(void);
-extern int vgasi_reopened(uint16_t segment, uint64_t *checkpoint, uint64_t *newest, int *is_read_only);
+extern int vgasi_reopened(uint16_t segment, uint64_t *checkpoint, uint64_t *newest, int *is_read_only, int *is_together);
 extern int vgasi_statistics(uint64_t *values, size_t count);
 extern size_t vgasi_statistics_count(void);
 extern const char *vgasi_statistic_name(size_t index);

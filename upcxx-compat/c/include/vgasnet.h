@@ -438,20 +438,21 @@ VGASI_INLINE int vgasnet_checkpoint(void) { return vgasi_checkpoint(); }
 typedef struct {
     uint64_t checkpoint; /* they were opened at this one, the newest that is whole on all ranks; 0: they are new */
     uint64_t newest;     /* the newest that any rank has found; later than the other where a job was ended in the middle of one */
-    int is_read_only;    /* the part of some rank can only be read, because nothing can be written where it is stored */
+    int is_read_only;    /* nothing can be written where the part of some rank is stored; a full disk takes puts while the cache does */
+    int is_together;     /* it is of one checkpoint with all named segments that were attached before it, or younger than theirs */
 } vgasnet_reopened_t;
 
 /* The same on all ranks; not collective, never waits. All zeros for segments that are new, pinned or have no name. Codes:
  * BAD_ARG for null, NOT_INIT. */
 VGASI_INLINE int vgasnet_reopened(vgasnet_reopened_t *found) {
     if (found == NULL) return VGASNET_ERR_BAD_ARG;
-    return vgasi_reopened(0, &found->checkpoint, &found->newest, &found->is_read_only);
+    return vgasi_reopened(0, &found->checkpoint, &found->newest, &found->is_read_only, &found->is_together);
 }
 
 /* The same of a further segment with a name. */
 VGASI_INLINE int vgasnet_segment_reopened(vgasnet_segment_id_t segment, vgasnet_reopened_t *found) {
     if (found == NULL) return VGASNET_ERR_BAD_ARG;
-    return vgasi_reopened(segment, &found->checkpoint, &found->newest, &found->is_read_only);
+    return vgasi_reopened(segment, &found->checkpoint, &found->newest, &found->is_read_only, &found->is_together);
 }
 
 /* The counters of the job, summed over all ranks and nodes; collective. Fills at most `count` values. */

@@ -141,6 +141,7 @@ pub unsafe extern "C" fn vgasi_reopened(
     checkpoint: *mut u64,
     newest: *mut u64,
     is_read_only: *mut c_int,
+    is_together: *mut c_int,
 ) -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
     let found = job.runtime.reopened_of(Segment::numbered(SegmentId(segment)));
@@ -150,6 +151,7 @@ pub unsafe extern "C" fn vgasi_reopened(
         checkpoint.write(of_job);
         newest.write(of_any);
         is_read_only.write(c_int::from(found.is_some_and(|found| found.is_read_only)));
+        is_together.write(c_int::from(found.is_some_and(|found| found.is_together)));
     }
     code::OK
 }

@@ -312,6 +312,9 @@ settings! {
         /// The largest tiered segment a rank may attach. Space is used only where it is written; each page costs
         /// 8 bytes of table on every node that touches it.
         tiered_max: Size = "256GiB", Launch, 0 => 64 * TIB;
+        /// Attach named segments although they are of different checkpoints, because one of them was removed, or replaced by an
+        /// older copy. `off` refuses that.
+        mixed_checkpoints: bool = "off", Attach;
     }
 
     /// Shared memory between the processes of a machine.

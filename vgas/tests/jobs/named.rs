@@ -45,7 +45,96 @@ pub fn sequence() -> Result<(), String> {
     job("named_verify", 2, 2)?;
     damage(folder.path()).map_err(|error| format!("cannot damage the files: {error}"))?;
     job("named_damaged", 2, 1)?;
-    together(job)
+    together(job)?;
+    mixed_checkpoints(folder.path(), |step, accepts| {
+        let mut setting = Setting::new(2, 2, &[("cache.size", "1MiB"), ("cache.page", "4KiB")]);
+        setting.settings.insert("nvm.directory", folder.path().display().to_string());
+        setting.settings.insert("segment.mixed_checkpoints", if accepts { "on" } else { "off" }.into());
+        run_job("named_mixed", step, &setting).map_err(|error| format!("named_mixed {step}: {error}"))
+    })
+}
+
+/// Goal: segments of one job are not opened at different checkpoints without a word. Method: all files of one are replaced by those of
+/// an earlier checkpoint, and removed; of the one that is attached first, and of the other.
+fn mixed_checkpoints(folder: &Path, job: impl Fn(u64, bool) -> Result<(), String>) -> Result<(), String> {
+    let text = |error: std::io::Error| error.to_string();
+    let files = |name: &str| [0, 1].map(|rank| folder.join(format!("{name}.{rank}.{rank}.vgas")));
+    let copy = |name: &str, from: &str, to: &str| {
+        files(name).iter().try_for_each(|file| {
+            let with = |end: &str| file.with_extension(format!("vgas{end}"));
+            std::fs::copy(with(from), with(to)).map(drop).map_err(text)
+        })
+    };
+    for _ in 0..2 {
+        job(STEP_WRITE, false)?;
+        for name in ["first", "second"] {
+            copy(name, "-new", "-old").or_else(|_| copy(name, "", "-old"))?;
+            copy(name, "", "-new")?;
+        }
+    }
+    for name in ["second", "first"] {
+        copy(name, "-old", "")?;
+        job(STEP_REFUSED, false)?;
+        job(STEP_ACCEPTED, true)?;
+        files(name).iter().try_for_each(|file| std::fs::remove_file(file).map_err(text))?;
+        job(STEP_REFUSED, false)?;
+        job(STEP_ACCEPTED, true)?;
+        for name in ["first", "second"] {
+            copy(name, "-new", "")?;
+        }
+        job(STEP_WHOLE, false)?;
+    }
+    Ok(())
+}
+
+/// Writes, and makes a checkpoint.
+const STEP_WRITE: u64 = 0;
+/// Expects that the second segment is refused.
+const STEP_REFUSED: u64 = 1;
+/// Expects that it is attached, and said to be of another checkpoint.
+const STEP_ACCEPTED: u64 = 2;
+/// Expects that they are of one checkpoint, and attaches a third, which is new.
+const STEP_WHOLE: u64 = 3;
+
+/// One of these jobs.
+pub fn mixed(runtime: &Runtime, step: u64) -> Outcome {
+    runtime.attach(&SegmentSpec::default())?;
+    let attach = |name: &str| {
+        let options = SegmentOptions { name: Some(name.into()), ..SegmentOptions::default() };
+        runtime.attach_segment(1 << 16, &options)
+    };
+    let first = attach("first")?;
+    let second = attach("second");
+    if step == STEP_REFUSED {
+        let said = second.expect_err("segments of different checkpoints").to_string();
+        let expected = ["\"first\"", "\"second\"", "made together", "segment.mixed_checkpoints=on"];
+        return match expected.iter().all(|words| said.contains(words)) {
+            true => Ok(()),
+            false => Err(said.into()),
+        };
+    }
+    let second = second?;
+    let found = runtime.reopened_of(second);
+    match (step, found) {
+        (STEP_WRITE, None) => {}
+        (STEP_WRITE | STEP_WHOLE, Some(found)) if found.is_together => {}
+        (STEP_ACCEPTED, Some(found)) if !found.is_together => {}
+        other => return Err(format!("{other:?}").into()),
+    }
+    if step == STEP_WHOLE {
+        let third = attach("third")?;
+        if runtime.reopened_of(third).is_some() {
+            return Err("a new segment is said to be an old one".into());
+        }
+    }
+    if step == STEP_WRITE {
+        for segment in [first, second] {
+            runtime.put_value(segment.address(runtime.rank(), 0), 1u64)?;
+        }
+        runtime.checkpoint()?;
+    }
+    runtime.barrier()?;
+    Ok(())
 }
 
 /// Goal: the ranks of a job take the same steps, whoever has a part of the first segment: one has none, and gives no name.

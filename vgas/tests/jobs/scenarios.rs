@@ -200,6 +200,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "named_write", settings: Vec::new, rank: named::write },
     Scenario { name: "named_verify", settings: Vec::new, rank: named::verify },
     Scenario { name: "named_without_a_part", settings: Vec::new, rank: named::without_a_part },
+    Scenario { name: "named_mixed", settings: Vec::new, rank: named::mixed },
     Scenario { name: "named_together", settings: Vec::new, rank: named::one_of_many },
     Scenario { name: "named_crash", settings: Vec::new, rank: named::crash },
     Scenario { name: "named_refused", settings: Vec::new, rank: named::refusal },

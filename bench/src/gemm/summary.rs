@@ -6,6 +6,7 @@ use super::memory::GlobalMemory;
 use super::plan::Plan;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use vgas::Counter;
 
 /// The account of one product. Rates and times are of the whole job; every rank has the same.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -103,8 +104,10 @@ impl fmt::Display for Summary {
             writeln!(f, "  verify     {seconds:.2} s: the product is right")?;
         }
         write!(f, "  traffic    {} fetched, {} stored", size(self.bytes_fetched), size(self.bytes_stored))?;
-        for (name, value) in &self.counters {
-            write!(f, "\n  {name:<28} {value:>14}")?;
+        for (name, value) in self.counters.iter().filter(|(_, value)| *value > 0) {
+            let explained = Counter::ALL.iter().find(|counter| counter.name() == name);
+            let explained = explained.map_or("", |counter| counter.describe());
+            write!(f, "\n  {name:<24} {value:>16}  {explained}")?;
         }
         Ok(())
     }

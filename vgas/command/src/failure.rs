@@ -1,6 +1,8 @@
 //! How a command fails: one line that says what, one hint that says what to do, one exit status.
 
-use clap::error::ErrorKind;
+use crate::cli::Cli;
+use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::fmt::Display;
 use std::process::ExitCode;
 use vgas::config::ConfigError;
@@ -98,7 +100,7 @@ impl From<clap::Error> for Failure {
                 Self::usage("no command").hint("`vgas --help` lists the commands")
             }
             _ => {
-                let (message, hint) = condense(&error.render().to_string());
+                let (message, hint) = condense(&without_hidden(error).render().to_string());
                 let failure = Self::usage(message);
                 match hint {
                     Some(hint) => failure.hint(hint),
@@ -107,6 +109,21 @@ impl From<clap::Error> for Failure {
             }
         }
     }
+}
+
+/// The error, without suggestions of commands that are not for users.
+fn without_hidden(mut error: clap::Error) -> clap::Error {
+    let command = Cli::command();
+    let is_hidden = |name: &String| command.find_subcommand(name).is_some_and(clap::Command::is_hide_set);
+    let suggested = match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(names)) => names.clone(),
+        Some(ContextValue::String(name)) => vec![name.clone()],
+        _ => return error,
+    };
+    let left: Vec<String> = suggested.into_iter().filter(|name| !is_hidden(name)).collect();
+    let value = if left.is_empty() { ContextValue::None } else { ContextValue::Strings(left) };
+    error.insert(ContextKind::SuggestedSubcommand, value);
+    error
 }
 
 /// The first paragraph of clap's message in one line; its tip, or the usage, as the hint.
@@ -125,7 +142,6 @@ fn condense(rendered: &str) -> (String, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Cli;
     use clap::Parser;
 
     fn refused(words: &[&str]) -> String {
@@ -146,6 +162,10 @@ mod tests {
             text.starts_with("unrecognized subcommand 'rum' | a similar subcommand exists: 'run'"),
             "{text}"
         );
+        for near_hidden in ["nope", "nod", "neighbor"] {
+            let text = refused(&["vgas", near_hidden]);
+            assert!(!text.contains("node") && !text.contains("neighbour"), "{text}");
+        }
         let text = refused(&["vgas", "run", "-n", "two", "--", "prog"]);
         assert!(text.starts_with("invalid value 'two' for '--ranks <RANKS>'"), "{text}");
         assert!(text.ends_with("| 2") && !text.contains('\n'), "{text}");

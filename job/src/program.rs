@@ -36,6 +36,13 @@ fn missing_part(program: &OsStr, directory: &Path) -> Option<String> {
     file.take(SCRIPT_LINE_BYTES).read_to_end(&mut start).ok()?;
     let Some(line) = start.strip_prefix(b"#!") else { return Some("its loader is missing".into()) };
     let line = String::from_utf8_lossy(line.split(|&byte| byte == b'\n').next()?);
+    if line.ends_with('\r') {
+        return Some(
+            "its first line ends with a carriage return, as on Windows, which counts to the name of its interpreter; convert it \
+             with dos2unix, or `sed -i 's/\\r$//'`"
+                .into(),
+        );
+    }
     let interpreter = line.split_whitespace().next()?;
     Some(format!("its interpreter {interpreter} is missing"))
 }
@@ -50,6 +57,7 @@ mod tests {
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write("script", "#! /no/such/shell -e\necho\n");
         write("empty-line", "#!\n");
+        write("windows", "#!/bin/sh\r\necho\r\n");
         write("program", "\x7fELF");
         let not_found = io::Error::from(ErrorKind::NotFound);
         for (program, reason) in [
@@ -62,6 +70,8 @@ mod tests {
         ] {
             assert_eq!(start_reason(program.as_ref(), folder.path(), &not_found), reason, "{program}");
         }
+        let reason = start_reason("./windows".as_ref(), folder.path(), &not_found);
+        assert!(reason.starts_with("its first line ends with a carriage return"), "{reason}");
         let denied = io::Error::from(ErrorKind::PermissionDenied);
         assert_eq!(start_reason("x".as_ref(), folder.path(), &denied), "it is not an executable file");
     }

@@ -82,6 +82,15 @@ impl AgentService {
         }
         volume.checksums = settings.ablation.checksums;
         volume.parts = parts(&settings).bytes_max > 0;
+        // Once a job, and only if pages go there.
+        let is_first = node.0 == 0 && !volume.on_demand && settings.nvm.device != DeviceChoice::Memory;
+        if is_first && crate::info::is_in_memory(&volume.directory) {
+            tracing::warn!(
+                "nvm.directory {} is memory, not a disk: what leaves the cache stays in memory; set nvm.directory to a folder on \
+                 ext4 or XFS on an NVMe drive",
+                volume.directory.display()
+            );
+        }
         let volume = Volume::open(volume).map_err(CacheError::from)?;
         let mut volumes = vec![volume];
         for _ in 1..spec.agent_threads {

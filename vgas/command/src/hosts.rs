@@ -17,6 +17,8 @@ pub fn from_file(path: &Path) -> Result<Vec<String>, Failure> {
 }
 
 fn from_text(text: &str, shown: &str) -> Result<Vec<String>, Failure> {
+    // Some editors begin a file with a mark of its byte order.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let numbered = (1..).zip(lines).filter(|(_, line)| !line.is_empty());
     let hosts: Vec<_> = numbered
@@ -48,6 +50,7 @@ mod tests {
     fn one_host_a_line_with_comments() {
         let hosts = from_text("# cluster\nnode1\n  user@node2 # the slow one\n\n", "f").unwrap();
         assert_eq!(hosts, ["node1", "user@node2"]);
+        assert_eq!(from_text("\u{feff}node1\r\nnode2\r\n", "f").unwrap(), ["node1", "node2"]);
     }
 
     #[test]

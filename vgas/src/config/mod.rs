@@ -120,7 +120,10 @@ impl Config {
             let Some(name) = name.to_str().filter(|name| name.starts_with("VGAS_")) else { continue };
             let text = text.to_str().ok_or_else(|| ConfigError::NotText { name: name.into() })?;
             if name == "VGAS_CONFIG" {
-                named_file.get_or_insert_with(|| text.into());
+                // Empty is how scripts unset a variable.
+                if !text.is_empty() {
+                    named_file.get_or_insert_with(|| text.into());
+                }
             } else if !OTHER_VARIABLES.iter().any(|(other, _)| *other == name) {
                 environment.push((variable(name)?, text, Origin::Environment(name.into())));
             }

@@ -54,6 +54,11 @@ fn a_flag_wins_over_environment_over_file_over_default() {
     assert_eq!(config.settings().cache.page.bytes(), 8192);
 
     // The variable names the file when no flag does.
+    let named = sources.file.clone();
+    sources.environment.push(("VGAS_CONFIG".into(), "".into()));
+    assert!(Config::load(&sources).is_ok(), "an empty VGAS_CONFIG names no file");
+    sources.environment.pop();
+    sources.file = named;
     sources.environment.push(("VGAS_CONFIG".into(), sources.file.take().unwrap().into()));
     assert_eq!(Config::load(&sources).unwrap().settings(), config.settings());
 }

@@ -215,7 +215,10 @@ impl Value for PathBuf {
 
     /// Makes the path absolute, since daemons and ranks may run in other folders.
     fn parse(text: &str) -> Result<Self, String> {
-        std::path::absolute(Path::new(text)).map_err(|_| "is not a path".into())
+        std::path::absolute(Path::new(text)).map_err(|error| match text.is_empty() {
+            true => "is not a path".into(),
+            false => format!("counts from the current folder, which is gone ({error})"),
+        })
     }
 
     fn text(&self) -> String {

@@ -8,6 +8,7 @@ mod machine;
 mod probe;
 
 pub use machine::Machine;
+pub(crate) use probe::is_in_memory;
 
 use crate::config::Settings;
 use serde::Serialize;

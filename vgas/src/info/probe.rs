@@ -159,7 +159,7 @@ fn unnamed_file(directory: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
 }
 
 /// Whether a file system keeps its files in memory: tmpfs and ramfs by their magic numbers (statfs(2)).
-fn is_in_memory(directory: &Path) -> bool {
+pub(crate) fn is_in_memory(directory: &Path) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     const RAMFS: u64 = 0x8584_58f6;
     rustix::fs::statfs(directory).is_ok_and(|found| [TMPFS, RAMFS].contains(&(found.f_type as u64)))

@@ -84,6 +84,17 @@ enum Attempt {
     Busy,
 }
 
+/// The outcome of sending what there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flushed {
+    /// Nothing is left.
+    All,
+    /// The rest is sent when its receivers ask for it.
+    Waits,
+    /// The rest waits for room, which no message announces.
+    Busy,
+}
+
 /// The strings of one operation that this rank has not sent.
 #[derive(Debug, Default)]
 pub(super) struct Departures {
@@ -119,10 +130,10 @@ impl Departures {
         true
     }
 
-    /// Sends what there is room for. True: nothing is left. An error of a conduit fails the endpoint, unless it is about a lost node:
-    /// the operation ends by that.
-    pub(super) fn flush(&mut self, key: Key, engine: &Collectives) -> bool {
-        let Some(call) = self.call else { return true };
+    /// Sends what there is room for. An error of a conduit fails the endpoint, unless it is about a lost node: the operation ends by
+    /// that.
+    pub(super) fn flush(&mut self, key: Key, engine: &Collectives) -> Flushed {
+        let Some(call) = self.call else { return Flushed::All };
         let mut busy: Vec<Peer> = Vec::new();
         self.strings.retain_mut(|departure| {
             if busy.contains(&departure.to) {
@@ -144,7 +155,11 @@ impl Departures {
                 }
             }
         });
-        self.strings.is_empty()
+        match (self.strings.is_empty(), busy.is_empty()) {
+            (true, _) => Flushed::All,
+            (false, true) => Flushed::Waits,
+            (false, false) => Flushed::Busy,
+        }
     }
 }
 

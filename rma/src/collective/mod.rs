@@ -77,9 +77,11 @@ pub struct Collectives {
     credit: Credit,
     /// The operations that were begun here, or for which strings have come, and are not done.
     operations: Mutex<HashMap<Key, Arc<Operation>>>,
-    /// Of operations that run, [`Collectives::progress`] moves these.
-    running: AtomicUsize,
-    /// Of these, those that go on by themselves.
+    /// Operations that need a step in a thread that calls the library: they call the program's functions, or wait for room to send.
+    /// All others are stepped by the messages that come for them, so that a look costs the same however many are in flight.
+    to_step: Mutex<Vec<Key>>,
+    to_step_count: AtomicUsize,
+    /// Operations that go on by themselves.
     going_on: AtomicUsize,
     standings: Mutex<HashMap<u64, Arc<Standing>>>,
     /// Numbers of teams that this rank has had for those that it might lead.
@@ -123,7 +125,8 @@ impl Collectives {
             endpoint: endpoint.clone(),
             credit: Credit::default(),
             operations: Mutex::default(),
-            running: AtomicUsize::new(0),
+            to_step: Mutex::default(),
+            to_step_count: AtomicUsize::new(0),
             going_on: AtomicUsize::new(0),
             standings: Mutex::default(),
             led: AtomicU32::new(0),
@@ -160,16 +163,42 @@ impl Collectives {
         Rank(self.endpoint.me().0)
     }
 
-    /// Moves all operations on that were begun with [`Exchange::begin`]: to be called where a program polls or waits, which also
-    /// is where operations go on that must not in handlers.
+    /// Steps the operations that cannot go on in handlers. To be called where a program polls or waits. Costs a load while there are
+    /// none, however many operations are in flight.
     pub fn progress(&self) {
         self.tell();
-        if self.running.load(Ordering::Relaxed) == 0 {
+        self.step_queued(|_| true);
+    }
+
+    /// Steps the queued operations that `may_step` admits; the others stay queued.
+    fn step_queued(&self, may_step: impl Fn(&Operation) -> bool) {
+        if self.to_step_count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let running: Vec<_> = lock(&self.operations).values().cloned().collect();
-        for operation in running {
-            operation.step(self, operation::Where::Caller);
+        let keys = std::mem::take(&mut *lock(&self.to_step));
+        let mut stay = Vec::new();
+        for key in keys {
+            let operation = lock(&self.operations).get(&key).cloned();
+            match operation {
+                Some(operation) if may_step(&operation) => {
+                    operation.dequeue();
+                    operation.step(self, operation::Where::Caller);
+                }
+                Some(_) => stay.push(key),
+                None => {}
+            }
+        }
+        let mut to_step = lock(&self.to_step);
+        to_step.append(&mut stay);
+        self.to_step_count.store(to_step.len(), Ordering::Relaxed);
+    }
+
+    /// Has an operation stepped by the next [`Collectives::progress`].
+    fn queue_step(&self, operation: &Operation) {
+        if operation.enqueue() {
+            let mut to_step = lock(&self.to_step);
+            to_step.push(operation.key());
+            self.to_step_count.store(to_step.len(), Ordering::Relaxed);
         }
     }
 
@@ -252,7 +281,13 @@ impl Collectives {
     /// Forgets what has come for operations of a spoilt team that were not begun here, and has those look that were. The credit of
     /// forgotten strings is not given back; longer ways then do for what little is left.
     fn give_up(&self, standing: &Standing) {
-        lock(&self.operations).retain(|key, operation| key.team != standing.number() || operation.is_begun());
+        lock(&self.operations).retain(|key, operation| {
+            let is_of_team = key.team == standing.number();
+            if is_of_team && operation.is_begun() {
+                self.queue_step(operation);
+            }
+            !is_of_team || operation.is_begun()
+        });
         self.endpoint.notify_local();
     }
 
@@ -271,11 +306,7 @@ impl Collectives {
 impl Work for Collectives {
     fn advance(&self, _: Extent) -> usize {
         self.tell();
-        if self.going_on.load(Ordering::Relaxed) > 0 {
-            let going_on: Vec<_> =
-                lock(&self.operations).values().filter(|one| one.goes_on()).cloned().collect();
-            going_on.iter().for_each(|operation| operation.step(self, operation::Where::Caller));
-        }
+        self.step_queued(Operation::goes_on);
         // Each is counted where it ends.
         0
     }
@@ -293,5 +324,31 @@ impl Work for Collectives {
 impl std::fmt::Debug for Collectives {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Collectives of {:?}", self.endpoint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Poll;
+
+    /// Goal: a look costs the same however many operations are in flight: those that wait for messages are not stepped.
+    #[test]
+    fn progress_steps_no_operation_that_waits_for_a_message() {
+        const IN_FLIGHT: usize = 500;
+        let engine = fuzzing::engine();
+        let world = engine.world().unwrap();
+        let polls = Arc::new(AtomicUsize::new(0));
+        for _ in 0..IN_FLIGHT {
+            let exchange = world.exchange(sequence::RANKS, Call::with_root(Kind::Broadcast, 1)).unwrap();
+            let polls = polls.clone();
+            let run = std::future::poll_fn(move |_| {
+                polls.fetch_add(1, Ordering::Relaxed);
+                Poll::Pending
+            });
+            exchange.begin(Box::pin(run), false);
+        }
+        (0..100).for_each(|_| engine.progress());
+        assert_eq!(polls.load(Ordering::Relaxed), IN_FLIGHT);
     }
 }

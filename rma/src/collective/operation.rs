@@ -3,7 +3,7 @@
 use super::arrival::{Arrivals, Landing, Next};
 use super::call::Call;
 use super::credit::UNASKED_MAX;
-use super::departure::{Departures, Text};
+use super::departure::{Departures, Flushed, Text};
 use super::post::{Key, Tag};
 use super::standing::Standing;
 use super::started::Started;
@@ -47,6 +47,8 @@ pub struct Operation {
     needs_caller: AtomicBool,
     /// Also while no thread polls or waits.
     goes_on: AtomicBool,
+    /// Whether the operation is in the queue of those to step from a caller.
+    is_queued: AtomicBool,
     /// Who is to be woken at its end.
     waker: Mutex<Option<Waker>>,
     is_complete: AtomicBool,
@@ -65,10 +67,25 @@ impl Operation {
             is_stirred: AtomicBool::new(false),
             needs_caller: AtomicBool::new(false),
             goes_on: AtomicBool::new(false),
+            is_queued: AtomicBool::new(false),
             waker: Mutex::default(),
             is_complete: AtomicBool::new(false),
             is_done: AtomicBool::new(false),
         }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Marks the operation as queued for a step; false: it is queued already.
+    pub(super) fn enqueue(&self) -> bool {
+        !self.is_queued.swap(true, Ordering::SeqCst)
+    }
+
+    /// Marks the operation as no longer queued, before it is stepped.
+    pub(super) fn dequeue(&self) {
+        self.is_queued.store(false, Ordering::SeqCst);
     }
 
     pub(super) fn is_spoilt(&self) -> bool {
@@ -157,9 +174,13 @@ impl Operation {
         Ok(())
     }
 
-    /// Sends what there is room for. True: nothing is left.
+    /// Sends what there is room for. True: nothing is left. An operation of the engine that is short of room is stepped again.
     fn flush(&self, engine: &Collectives) -> bool {
-        lock(&self.departures).flush(self.key, engine)
+        let flushed = lock(&self.departures).flush(self.key, engine);
+        if flushed == Flushed::Busy {
+            engine.queue_step(self);
+        }
+        flushed == Flushed::All
     }
 
     /// Goes as far as what has arrived allows. Whoever comes while another thread is at it leaves the work to that
@@ -168,6 +189,7 @@ impl Operation {
         self.is_stirred.store(true, Ordering::SeqCst);
         if place == Where::Handler && self.needs_caller.load(Ordering::Relaxed) {
             self.flush(engine);
+            engine.queue_step(self);
             return;
         }
         while self.is_stirred.load(Ordering::SeqCst) {
@@ -185,7 +207,6 @@ impl Operation {
             if is_complete || self.standing.spoilt().is_some() {
                 *run = None;
                 drop(run);
-                engine.running.fetch_sub(1, Ordering::Relaxed);
                 return self.end(engine, is_complete);
             }
             if is_ready {
@@ -257,7 +278,6 @@ impl Exchange {
         let operation = &self.operation;
         operation.needs_caller.store(needs_caller, Ordering::Relaxed);
         *lock(&operation.run) = Some(run);
-        self.team.engine.running.fetch_add(1, Ordering::Relaxed);
         operation.step(&self.team.engine, Where::Caller);
     }
 

@@ -3,8 +3,8 @@
 //! The program is launcher, node daemon and rank in turn, so that nothing but the client and this library is needed.
 //! The launcher never returns from `gasnet_init`. A daemon is this program with [`DAEMON_VARIABLE`] set: a constructor
 //! of the library serves the node and leaves before `main` is reached, so that the client's code runs in ranks only. Where the
-//! program loads the library while it runs, its daemons have it preloaded: a constructor that runs within `dlopen` holds the
-//! loader's lock, for which the daemon's threads would wait for ever, and an interpreter without arguments loads nothing.
+//! program loads the library while it runs, its daemons are a shell into which the library is preloaded ([`daemon`]): the
+//! constructor must not run within `dlopen`, which holds the loader's lock, because the daemon's threads need that lock.
 
 use crate::crash;
 use crate::environment::{self, number, segment_size, variable, whole_pages};
@@ -255,8 +255,12 @@ fn leading_number(arguments: &mut Vec<OsString>, program: &OsStr) -> Result<u32,
     Ok(ranks)
 }
 
-/// The command of a daemon: the program, with the library of that name preloaded if there is one. Not by env(1), which takes the
-/// path of a program for a variable when there is a `=` in it.
+/// The command of a daemon. Without env(1), which takes a program's path with a `=` in it for a variable.
+///
+/// A program that is linked with the library is its own daemon. Where the library is loaded late, the daemon is a shell with
+/// the library preloaded, because nothing of the program may run there: an interpreter without arguments loads nothing, and a
+/// constructor of the program's other libraries may load the client itself, within `dlopen`, before the preloaded library has
+/// its turn.
 fn daemon(program: &OsStr, library: Option<PathBuf>) -> Result<Vec<OsString>, String> {
     let start = |command: String| vec!["sh".into(), "-c".into(), command.into(), program.to_owned()];
     let Some(library) = library else {
@@ -279,7 +283,8 @@ fn daemon(program: &OsStr, library: Option<PathBuf>) -> Result<Vec<OsString>, St
     let mut command = start(format!(
         "[ -r \"$1\" ] || {{ echo \"vgas: cannot read $1, which the program loads\" >&2; exit 1; }}; \
          {PRELOAD_BEFORE_VARIABLE}=\"${{LD_PRELOAD-}}\" LD_PRELOAD=\"${{LD_PRELOAD:+$LD_PRELOAD:}}$1\" \
-         {DAEMON_VARIABLE}=1 exec \"$0\""
+         {DAEMON_VARIABLE}=1 exec sh -c 'echo \"vgas: cannot preload $1 into sh, as the daemons of $0 need it; \
+         start the program by vgas run\" >&2; exit 1' \"$0\" \"$1\""
     ));
     command.push(path.into_os_string());
     Ok(command)

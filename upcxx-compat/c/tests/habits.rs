@@ -211,6 +211,26 @@ fn clients_loaded_while_a_program_runs() {
         Ok(status) if status.success() => passes(python.args(["-c", &script]), None),
         _ => eprintln!("skipped: python3 is not installed"),
     }
+    // The client runs within the constructor of a library that the program is linked with: before `main`, and before the
+    // constructors of what is preloaded.
+    let early = bench.path().join("early");
+    let text = "#include <dlfcn.h>\n#include <stdlib.h>\n__attribute__((constructor)) static void load(int argc, char **argv) \
+        {\nvoid *client = dlopen(\"./libclient.so\", RTLD_NOW);\nif (!client) exit(2);\n\
+        exit(((int (*)(int, char **))dlsym(client, \"client_main\"))(argc, argv));\n}\nvoid needed(void) {}\n";
+    std::fs::write(bench.path().join("early.c"), text).expect("the folder is writable");
+    std::fs::write(
+        bench.path().join("main.c"),
+        "void needed(void);\nint main(void) { needed(); return 9; }\n",
+    )
+    .expect("the folder is writable");
+    for arguments in [
+        &["-shared", "-fPIC", "early.c", "-o", "libearly.so", "-ldl"][..],
+        &["main.c", "-o", "early", "./libearly.so"],
+    ] {
+        let built = Command::new(support::cc()).current_dir(bench.path()).args(arguments).status();
+        assert!(built.expect("a C compiler runs").success(), "{arguments:?}");
+    }
+    passes(&mut Command::new(&early), None);
     // The library is loaded under this name as a part of the client, so that it is found there.
     let folder = bench.path().join("a folder");
     std::fs::create_dir(&folder).expect("the folder is writable");

@@ -9,6 +9,8 @@
 //!    says so), at most once per process, and after a check that it is open and of the expected kind.
 //! 3. *Pointers to the system* point to live local values for the time of the call.
 //! 4. *A fork without exec* is made by a process that has one thread, as a helper has when it begins.
+//! 5. *A function found by its name* is called with the type that the MPI standard gives it, in the ABI of the MPICH family
+//!    (whose handles are numbers), after the library has said that it belongs to that family.
 
 use std::fs::File;
 use std::io;
@@ -149,6 +151,18 @@ pub(crate) fn inherited_socket(number: u32) -> Option<OwnedFd> {
     (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
+/// Puts another socket in the place of one that this process has inherited by number: what the program's libraries, and programs
+/// that it runs, find under the number from now on.
+pub(crate) fn replace_inherited(number: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    let number = RawFd::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: rule 2: the environment gives this number to whoever speaks to the process manager, and [`inherited_socket`] has
+    // seen that it is open; no memory is touched.
+    match unsafe { libc::dup2(socket.as_raw_fd(), number) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 /// Who is at the other end of a local socket: the process (0 where it is out of sight) and its user.
 pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
@@ -173,6 +187,55 @@ pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
 pub(crate) fn has_symbol(name: &std::ffi::CStr) -> bool {
     // SAFETY: rule 3: a string that lives as long as the call; what is found is not used.
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() }
+}
+
+/// An MPI of the MPICH family in this process (MPICH, Intel MPI, MVAPICH, Cray MPICH), which speaks PMI on `PMI_FD`.
+pub(crate) struct Mpich {
+    /// `MPI_Init` has returned.
+    pub(crate) has_begun: bool,
+    /// Ranks of `MPI_COMM_WORLD`, while the MPI is initialised.
+    pub(crate) ranks: Option<u32>,
+}
+
+/// Looks for an MPI of the MPICH family, also one that was loaded for a plug-in alone. May be called at any time.
+pub(crate) fn mpich() -> Option<Mpich> {
+    type Flag = unsafe extern "C" fn(*mut libc::c_int) -> libc::c_int;
+    type Version = unsafe extern "C" fn(*mut libc::c_char, *mut libc::c_int) -> libc::c_int;
+    type Size = unsafe extern "C" fn(libc::c_int, *mut libc::c_int) -> libc::c_int;
+    /// `MPI_COMM_WORLD` in the common ABI of this family.
+    const WORLD: libc::c_int = 0x4400_0000;
+    /// `MPI_MAX_LIBRARY_VERSION_STRING` is 8192 in that ABI.
+    const VERSION_BYTES: usize = 8192;
+    // SAFETY: rules 3 and 5; a library that is loaded already, which is not unloaded by asking for it.
+    unsafe {
+        let mut libraries = vec![libc::RTLD_DEFAULT];
+        for name in [c"libmpich.so.12", c"libmpi.so.12", c"libmpi_intel.so.12", c"libmpi_cray.so.12"] {
+            libraries.push(libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD));
+        }
+        let library = libraries.into_iter().enumerate().find(|&(index, library)| {
+            (index == 0 || !library.is_null()) && !libc::dlsym(library, c"MPI_Initialized".as_ptr()).is_null()
+        });
+        let (_, library) = library?;
+        let find = |name: &std::ffi::CStr| {
+            let found = libc::dlsym(library, name.as_ptr());
+            (!found.is_null()).then_some(found)
+        };
+        let initialized = std::mem::transmute::<*mut libc::c_void, Flag>(find(c"MPI_Initialized")?);
+        let finalized = std::mem::transmute::<*mut libc::c_void, Flag>(find(c"MPI_Finalized")?);
+        let version = std::mem::transmute::<*mut libc::c_void, Version>(find(c"MPI_Get_library_version")?);
+        let size = std::mem::transmute::<*mut libc::c_void, Size>(find(c"MPI_Comm_size")?);
+        let (mut text, mut length) = (vec![0u8; VERSION_BYTES + 1], 0);
+        version(text.as_mut_ptr().cast(), &raw mut length);
+        let text = String::from_utf8_lossy(&text);
+        if !["MPICH", "MVAPICH", "Intel(R) MPI"].iter().any(|name| text.contains(name)) {
+            return None;
+        }
+        let (mut has_begun, mut has_ended, mut ranks) = (0, 0, 0);
+        initialized(&raw mut has_begun);
+        finalized(&raw mut has_ended);
+        let ranks = (has_begun != 0 && has_ended == 0 && size(WORLD, &raw mut ranks) == 0).then_some(ranks);
+        Some(Mpich { has_begun: has_begun != 0, ranks: ranks.and_then(|ranks| u32::try_from(ranks).ok()) })
+    }
 }
 
 /// Has this called when the process exits by itself.

@@ -15,11 +15,13 @@
 #![forbid(unsafe_code)]
 
 mod bounded;
+mod relay;
 pub(crate) mod server;
 pub(crate) mod wire;
 
 use crate::{pmix, system};
 use bounded::Bounded;
+use relay::Relay;
 use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -70,7 +72,8 @@ pub(crate) struct Session {
 }
 
 enum With {
-    Pmi1(Wire),
+    /// With the number of the line, where an MPI of this process may need a part in it.
+    Pmi1(Wire, Option<u32>),
     Pmix(Bounded),
 }
 
@@ -162,9 +165,16 @@ impl Session {
         let (rank, ranks, descriptor) = (number("PMI_RANK")?, number("PMI_SIZE")?, number("PMI_FD")?);
         let socket = system::inherited_socket(descriptor)
             .ok_or_else(|| format!("PMI_FD is {descriptor}, which is no open socket of this process"))?;
-        let wire = Wire::open(socket, patience)?;
+        let mpich = system::mpich();
+        let wire = match &mpich {
+            // Slurm takes one beginning of a session from a process, and leaves a second one without an answer.
+            Some(mpich) if mpich.has_begun => Wire::go_on(socket, patience)?,
+            _ => Wire::open(socket, patience)?,
+        };
+        let has_begun_it = !mpich.is_some_and(|mpich| mpich.has_begun);
+        let shared = (has_begun_it && std::env::var_os("SLURM_STEP_ID").is_some()).then_some(descriptor);
         let space = wire.space.clone();
-        Ok(Self { with: With::Pmi1(wire), rank, ranks, space })
+        Ok(Self { with: With::Pmi1(wire, shared), rank, ranks, space })
     }
 
     fn over_pmix(patience: Duration) -> std::result::Result<Self, String> {
@@ -176,16 +186,28 @@ impl Session {
     /// process has done before and what another does after, all have come here.
     pub(crate) fn agree(&self, text: Option<String>) -> Result<String> {
         match &self.with {
-            With::Pmi1(wire) => agree_by_wire(wire, text).map_err(|what| refused("PMI-1", &what)),
+            With::Pmi1(wire, _) => agree_by_wire(wire, text).map_err(|what| refused("PMI-1", &what)),
             With::Pmix(pmix) => pmix.agree(text).map_err(|what| refused("PMIx", &what)),
         }
     }
 
     /// Keeps the session until [`leave`]: what a starter takes for a failure is a process that ends before.
-    pub(crate) fn keep(self) {
-        if KEPT.set(self.with).is_ok() {
+    ///
+    /// # Errors
+    /// When the line cannot be shared with an MPI of this process.
+    pub(crate) fn keep(self) -> Result<()> {
+        let kept = match self.with {
+            // Not before: the relay reads what comes.
+            With::Pmi1(wire, Some(number)) => {
+                Kept::Relay(relay::start(&wire, number).map_err(|what| refused("PMI-1", &what))?)
+            }
+            With::Pmi1(wire, None) => Kept::Pmi1(wire),
+            With::Pmix(pmix) => Kept::Pmix(pmix),
+        };
+        if KEPT.set(kept).is_ok() {
             system::at_exit(leave);
         }
+        Ok(())
     }
 }
 
@@ -197,13 +219,21 @@ fn agree_by_wire(wire: &Wire, text: Option<String>) -> std::result::Result<Strin
     text.map_or_else(|| wire.get(KEY), Ok)
 }
 
-static KEPT: OnceLock<With> = OnceLock::new();
+/// What is left of a session until the process exits.
+enum Kept {
+    Pmi1(Wire),
+    Relay(Relay),
+    Pmix(Bounded),
+}
+
+static KEPT: OnceLock<Kept> = OnceLock::new();
 
 /// Leaves the process manager, when the process ends: until then an MPI of the program may need it.
 extern "C" fn leave() {
     match KEPT.get() {
-        Some(With::Pmi1(wire)) => wire.leave(),
-        Some(With::Pmix(pmix)) => pmix.leave(),
+        Some(Kept::Pmi1(wire)) => wire.leave(),
+        Some(Kept::Relay(relay)) => relay.leave(),
+        Some(Kept::Pmix(pmix)) => pmix.leave(),
         None => {}
     }
 }

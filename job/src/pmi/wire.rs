@@ -33,12 +33,23 @@ pub(super) struct Wire {
 impl Wire {
     /// Begins a session. Every answer must come within `patience`.
     pub(super) fn open(socket: OwnedFd, patience: Duration) -> Result<Self, Wrong> {
-        let mut wire = Self { socket, space: String::new(), value_bytes_max: 0, patience };
+        let wire = Self { socket, space: String::new(), value_bytes_max: 0, patience };
         let answer = wire.ask("cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init")?;
         answer.succeeded("init")?;
         if answer.word("pmi_version") != Some("1") {
             return Err(format!("it speaks version {}, not 1", answer.word("pmi_version").unwrap_or("?")));
         }
+        wire.learn()
+    }
+
+    /// Goes on with a session that an MPI of this process has begun.
+    pub(super) fn go_on(socket: OwnedFd, patience: Duration) -> Result<Self, Wrong> {
+        Self { socket, space: String::new(), value_bytes_max: 0, patience }.learn()
+    }
+
+    /// Learns the limits and the space of keys.
+    fn learn(self) -> Result<Self, Wrong> {
+        let mut wire = self;
         let answer = wire.ask("cmd=get_maxes\n", "maxes")?;
         wire.value_bytes_max = answer.word("vallen_max").and_then(|text| text.parse().ok()).unwrap_or(0);
         let answer = wire.ask("cmd=get_my_kvsname\n", "my_kvsname")?;
@@ -78,6 +89,11 @@ impl Wire {
     /// Says that this process needs it no more. An MPI of this process may have said so before; then nobody answers.
     pub(super) fn leave(&self) {
         let _ = self.ask("cmd=finalize\n", "finalize_ack");
+    }
+
+    /// A duplicate of the socket.
+    pub(super) fn copy_of_socket(&self) -> Result<OwnedFd, Wrong> {
+        self.socket.try_clone().map_err(|error| error.to_string())
     }
 
     fn ask(&self, line: &str, wanted: &str) -> Result<Words, Wrong> {

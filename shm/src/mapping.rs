@@ -63,8 +63,13 @@ pub fn anonymous_file(name: &str, bytes: u64) -> Result<OwnedFd> {
     Ok(file)
 }
 
+/// Largest mapping that becomes part of a core file. Rings and tables of control do; what is reserved for segments, and caches of
+/// pages, do not: the kernel would allocate each of their pages to write it.
+const DUMPED_BYTES_MAX: usize = 16 << 20;
+
 impl Mapping {
-    /// Maps the whole of `file`, shared and writable.
+    /// Maps the whole of `file`, shared and writable. Core files omit it if it is larger than 16 MiB, except for what
+    /// [`Mapping::include_in_dumps`] names.
     pub fn of_file(file: impl AsFd) -> Result<Arc<Self>> {
         let size = fstat(&file).map_err(|e| ShmError::new("ask for the size of shared memory", e))?.st_size;
         let failed = |errno| ShmError::new(format!("map {size} bytes of shared memory"), errno);
@@ -98,6 +103,10 @@ impl Mapping {
             if let Err(errno) = mapped {
                 let _ = munmap(all.cast(), reserved_bytes + slack);
                 return Err(failed(errno));
+            }
+            if reserved_bytes > DUMPED_BYTES_MAX {
+                // The advice changes no byte; refused, it costs a large core file.
+                let _ = madvise(base.cast(), reserved_bytes, Advice::LinuxDontDump);
             }
             for (from, bytes) in [(all, before), (base.add(reserved_bytes), slack - before)] {
                 if bytes > 0 {
@@ -148,6 +157,17 @@ impl Mapping {
                 word.fetch_or(bit, Ordering::Relaxed);
                 self.populate(block * BLOCK_BYTES);
             }
+        }
+    }
+
+    /// Makes the bytes a part of core files of this process, also where the mapping is not: what the program keeps there helps
+    /// to find out why it crashed.
+    pub fn include_in_dumps(&self, offset: usize, bytes: usize) {
+        let from = offset.min(self.bytes) / PAGE_BYTES_MIN * PAGE_BYTES_MIN;
+        let end = offset.saturating_add(bytes).min(self.bytes);
+        if end > from {
+            // SAFETY: rule 2: the range is inside; the advice changes no byte.
+            let _ = unsafe { madvise(self.base.add(from).cast(), end - from, Advice::LinuxDoDump) };
         }
     }
 

@@ -180,6 +180,7 @@ impl Endpoint {
                 return Err(RmaError::Usage("a segment is attached once".into()));
             }
             self.segments.open(domain, rank, owner)?;
+            domain.map(owner, region)?.include_in_dumps(0, bytes as usize);
             if let Some(network) = &self.network
                 && bytes > 0
             {

@@ -39,7 +39,8 @@
 //!   the program as it would without this. A handler that a program installs later must do the same with ours.
 //! * A page that cannot be had (its device fails, its bytes are damaged) ends the process by SIGBUS, after one line on
 //!   standard error. Those who prefer an error pin the range first.
-//! * A child of `fork` has no access: a load or store there ends it by SIGSEGV.
+//! * A child of `fork` has no access: a load or store there ends it by SIGSEGV, after one line on standard error. A child that
+//!   executes another program, or touches no segment, is not concerned.
 //! * Aligned words that two threads race on are not torn; everything else about races is as with other shared memory.
 //!
 //! # Rules for the unsafe code in this folder

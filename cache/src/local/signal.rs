@@ -33,6 +33,8 @@ static WINDOWS: [AtomicPtr<Window>; WINDOWS_MAX] = [const { AtomicPtr::new(null_
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 /// Of each range of addresses that all processes share: base, stride, ranks, and the own rank; no ranks: there is none.
 static STRAYS: [[AtomicUsize; 4]; RANGES_MAX] = [const { [const { AtomicUsize::new(0) }; 4] }; RANGES_MAX];
+/// In a child of `fork`: the addresses and sizes of its parent's segments, which it may not use.
+static SEALED: [[AtomicUsize; 2]; WINDOWS_MAX] = [const { [const { AtomicUsize::new(0) }; 2] }; WINDOWS_MAX];
 static HANDLERS: [Handler; 2] = [Handler::new(libc::SIGSEGV), Handler::new(libc::SIGBUS)];
 static CHANGING: Mutex<()> = Mutex::new(());
 
@@ -205,11 +207,14 @@ impl Drop for Registered {
 
 /// After `fork`, in the child: it shares the frames and has no right to them.
 extern "C" fn in_child() {
-    for place in &WINDOWS {
+    for (place, sealed) in WINDOWS.iter().zip(&SEALED) {
         let window = place.swap(null_mut(), SeqCst);
         if !window.is_null() {
             // SAFETY: rule 5: only this thread exists, and what the parent had registered was alive when it forked.
-            unsafe { &*window }.space().seal();
+            let space = unsafe { &*window }.space();
+            space.seal();
+            sealed[0].store(space.base(), SeqCst);
+            sealed[1].store(space.bytes(), SeqCst);
         }
     }
     RUNNING.store(0, SeqCst);
@@ -273,8 +278,29 @@ unsafe fn serve(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> bo
             };
         }
     }
-    tell_stray(address);
+    if !tell_sealed(address) {
+        tell_stray(address);
+    }
     false
+}
+
+/// An access of a child of `fork` to a segment of its parent: says so, and leaves the rest to the signal.
+fn tell_sealed(address: usize) -> bool {
+    let is_inside =
+        |[base, bytes]: &[AtomicUsize; 2]| address.wrapping_sub(base.load(SeqCst)) < bytes.load(SeqCst);
+    let is_sealed = SEALED.iter().any(is_inside);
+    if is_sealed {
+        let mut line = Line::default();
+        // SAFETY: a number.
+        let child = unsafe { libc::getpid() };
+        let _ = writeln!(
+            line,
+            "vgas: process {child} touched a segment of the rank that forked it, and ends by SIGSEGV: only the rank may; start \
+             workers with exec (Python: the start method \"spawn\")"
+        );
+        line.write();
+    }
+    is_sealed
 }
 
 /// An access to another rank's part of the addresses that all share: says so, and leaves the rest to the signal.

@@ -556,40 +556,57 @@ fn signals(runtime: &Runtime, _seed: u64) -> Outcome {
     }
 }
 
-/// Goal: a child has no access to the segment and ends by SIGSEGV; so does one that touches what is behind it. The parent
-/// goes on.
+/// Goal: a child has no access to the segment and ends by SIGSEGV, after one line that says so; one that touches what is behind it
+/// ends without. A child that touches nothing, or executes a program, is not concerned, and the parent goes on.
 fn children(runtime: &Runtime, _seed: u64) -> Outcome {
     const BYTES: u64 = 4 << 20;
     attach(runtime, BYTES)?;
     let words = Words::of(runtime)?;
     (0..words.words).step_by(512).for_each(|word| words.store(word, 7));
-    let in_child = |address: *mut u8| -> Result<i32, std::io::Error> {
-        // SAFETY: the child does nothing but one load, and `_exit`.
+    let in_child = |address: Option<*mut u8>| -> Result<(i32, String), std::io::Error> {
+        let (mut reader, writer) = std::io::pipe()?;
+        // SAFETY: the child makes system calls, at most one load, and `_exit`.
         unsafe {
             match libc::fork() {
                 -1 => Err(std::io::Error::last_os_error()),
                 0 => {
-                    address.read_volatile();
+                    libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&writer), libc::STDERR_FILENO);
+                    if let Some(address) = address {
+                        address.read_volatile();
+                    }
                     libc::_exit(0)
                 }
                 child => {
+                    drop(writer);
+                    let mut said = String::new();
+                    std::io::Read::read_to_string(&mut reader, &mut said)?;
                     let mut status = 0;
                     libc::waitpid(child, &mut status, 0);
-                    Ok(status)
+                    Ok((status, said))
                 }
             }
         }
     };
     // A page that is mapped in the parent, and one that is not.
     for offset in [0, words.words * 8 - 1] {
-        let status = in_child(words.base.wrapping_add(offset))?;
+        let (status, said) = in_child(Some(words.base.wrapping_add(offset)))?;
         equal("a child's load ends by", libc::WTERMSIG(status), libc::SIGSEGV)?;
+        equal("its lines", said.lines().count(), 1)?;
+        equal(
+            "it names the remedy",
+            said.contains("the rank that forked it") && said.contains("spawn"),
+            true,
+        )?;
     }
     for address in
         [words.base.wrapping_sub(1), words.base.wrapping_add(words.words * 8), std::ptr::null_mut()]
     {
-        equal("a load elsewhere ends by", libc::WTERMSIG(in_child(address)?), libc::SIGSEGV)?;
+        let (status, said) = in_child(Some(address))?;
+        equal("a load elsewhere ends by", libc::WTERMSIG(status), libc::SIGSEGV)?;
+        equal("a segment is blamed", said.contains("the rank that forked it"), false)?;
     }
+    equal("a child that touches nothing", in_child(None)?, (0, String::new()))?;
+    equal("a program that a child executes", std::process::Command::new("true").status()?.code(), Some(0))?;
     equal("wrong words", (0..words.words).step_by(512).filter(|word| words.load(*word) != 7).count(), 0)
 }
 

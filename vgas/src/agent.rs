@@ -167,7 +167,9 @@ pub(crate) fn parts(settings: &Settings) -> Limits {
 
 /// Whether ranks use pages that nobody else has by themselves: not where the drive has a pace, which is the agent's.
 pub(crate) fn self_service(settings: &Settings) -> bool {
-    settings.ablation.self_service && settings.cluster.nvm == OrNone::None
+    settings.ablation.self_service
+        && settings.cluster.nvm == OrNone::None
+        && settings.nvm.device.may_use_uring()
 }
 
 impl NodeService for AgentService {

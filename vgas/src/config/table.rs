@@ -58,6 +58,13 @@ choices! {
     }
 }
 
+impl DeviceChoice {
+    /// Whether processes of the job may set up an io_uring.
+    pub(crate) fn may_use_uring(self) -> bool {
+        matches!(self, Self::Auto | Self::Uring)
+    }
+}
+
 choices! {
     /// How plain loads and stores reach a tiered segment (vGASNet III.D).
     pub enum LocalMechanism {

@@ -108,7 +108,7 @@ pub fn survey(settings: &Settings) -> Report {
     let machine = Machine::find();
     let mut facts = probe::starters(settings);
     facts.extend(probe::conduits());
-    facts.extend(probe::devices(&settings.nvm.directory_path()));
+    facts.extend(probe::devices(settings));
     facts.extend(probe::kernel_features(&kernel));
     facts.extend(machine.facts(settings));
     Report {

@@ -4,7 +4,7 @@
 //! so it can touch no memory.
 
 use super::{Fact, Group};
-use crate::config::{AllocationChoice, Settings};
+use crate::config::{AllocationChoice, DeviceChoice, Settings};
 use crate::started::{Seen, seen};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -93,11 +93,23 @@ fn conduit(provider: &Provider) -> Fact {
     }
 }
 
-/// The ways to the segment files in `directory`.
-pub(super) fn devices(directory: &Path) -> Vec<Fact> {
+/// The ways to the segment files in the folder of the settings.
+pub(super) fn devices(settings: &Settings) -> Vec<Fact> {
+    devices_in(&settings.nvm.directory_path(), settings.nvm.device)
+}
+
+fn devices_in(directory: &Path, device: DeviceChoice) -> Vec<Fact> {
     let fallback = "plain reads and writes by threads, where io_uring or O_DIRECT is refused";
     vec![
-        io_uring(),
+        match device.may_use_uring() {
+            true => io_uring(),
+            false => Fact::limited(
+                Group::Devices,
+                "io_uring",
+                "not tried, because nvm.device names another device",
+                "`--set nvm.device=auto`",
+            ),
+        },
         direct_io(directory),
         Fact::available(Group::Devices, "fallback", fallback),
         folder(directory),
@@ -314,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_not_there_is_missing_and_says_what_to_set() {
-        let facts = devices(Path::new("/no/such/folder"));
+        let facts = devices_in(Path::new("/no/such/folder"), DeviceChoice::Auto);
         for name in ["O_DIRECT", "nvm.directory"] {
             let fact = facts.iter().find(|fact| fact.name == name).unwrap();
             assert_eq!(fact.state, State::Missing, "{fact:?}");
@@ -325,7 +337,7 @@ mod tests {
     #[test]
     fn nothing_is_left_in_the_folder() {
         let folder = tempfile::tempdir().unwrap();
-        devices(folder.path());
+        devices_in(folder.path(), DeviceChoice::Auto);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 

@@ -182,7 +182,10 @@ fn command_under_a_filter() {
     let filter = SeccompFilter::new(
         calls.split(',').map(|call| (call.parse().unwrap(), Vec::new())).collect(),
         SeccompAction::Allow,
-        SeccompAction::Errno(errno.parse().unwrap()),
+        match errno.parse().unwrap() {
+            0 => SeccompAction::KillProcess,
+            errno => SeccompAction::Errno(errno),
+        },
         TargetArch::try_from(std::env::consts::ARCH).unwrap(),
     );
     let program: BpfProgram = filter.unwrap().try_into().unwrap();
@@ -229,5 +232,27 @@ fn without_io_uring_jobs_run_and_say_so() {
         assert_eq!(said, 1, "once, not never and not for every page: {ended:?}");
         let insisting = "gemm a.npy b.npy -o d.npy --cache 1MiB --page 4KiB --set nvm.device=uring";
         without_uring(insisting).unwrap().refused(1, &["agent of node 0", "io_uring"]);
+    }
+}
+
+/// Sandboxes may kill whatever process calls io_uring. With a device that does not need it no process of the job does, whether it
+/// is a rank that reads pages itself, or its agent; nor does the command that says what the machine offers.
+#[test]
+fn other_devices_call_no_io_uring() {
+    let place = with_matrices(300);
+    let calls = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+    for device in ["blocking", "memory"] {
+        let lines = [
+            format!(
+                "gemm a.npy b.npy -o {device}.npy --cache 1MiB --page 4KiB --set nvm.device={device} -n 2"
+            ),
+            format!("info --set nvm.device={device}"),
+        ];
+        for line in lines {
+            // Errno 0: the filter kills.
+            let Some(job) = without_calls(&place, &line, &calls, 0) else { return };
+            let ended = job.end();
+            assert_eq!(ended.code, 0, "{line}: {ended:?}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The agent of a node as the daemon runs it.
 
 use crate::address::Kind;
-use crate::config::{DeviceChoice, OrNone, Settings};
+use crate::config::{Auto, DeviceChoice, OrNone, Settings};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ impl AgentService {
             }
         };
         // A job of pinned segments needs no NVMe, unless a rank attaches a tiered one all the same.
-        volume.on_demand = settings.segment.kind == Kind::Pinned;
+        volume.on_demand = settings.segment.kind == Auto::Is(Kind::Pinned);
         volume.frames = Some(frames);
         volume.queue_depth = settings.nvm.queue_depth;
         if let OrNone::Some(rates) = settings.cluster.nvm {
@@ -165,7 +165,9 @@ pub(crate) fn parts(settings: &Settings) -> Limits {
     Limits::new(if settings.ablation.parts { PART_BYTES_MAX } else { 0 })
 }
 
-/// Whether ranks use pages that nobody else has by themselves: not where the drive has a pace, which is the agent's.
+/// Decides for the job whether ranks read pages that nobody else has from NVMe themselves, which they do by io_uring. Not where the
+/// drive has a pace, which is the agent's, and not where the settings name a device without io_uring: a sandbox may end every
+/// process that tries to set up a ring.
 pub(crate) fn self_service(settings: &Settings) -> bool {
     settings.ablation.self_service
         && settings.cluster.nvm == OrNone::None

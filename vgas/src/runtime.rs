@@ -3,7 +3,7 @@
 use crate::address::{GlobalAddress, Kind};
 use crate::addresses::Addresses;
 use crate::attach::in_short;
-use crate::config::{Settings, StatisticsChoice};
+use crate::config::{Auto, Settings, StatisticsChoice};
 use crate::error::{Error, Result};
 use crate::local::Local;
 use crate::network::Network;
@@ -265,9 +265,13 @@ impl Runtime {
         &self.collectives
     }
 
-    /// The kind of segment that the user wants (`segment.kind`), for programs that leave it to their users.
+    /// Returns the kind of segment that the user wants (`segment.kind`), for programs that leave it to their users. Tiered where
+    /// the user leaves it to vgas.
     pub fn segment_kind(&self) -> Kind {
-        self.settings.segment.kind
+        match self.settings.segment.kind {
+            Auto::Is(kind) => kind,
+            Auto::Auto => Kind::Tiered,
+        }
     }
 
     /// Bytes of a rank's tiered segment.

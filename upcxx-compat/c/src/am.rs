@@ -98,7 +98,11 @@ pub(crate) unsafe fn attach(
     if job::current().is_none() || is_attached() {
         return code::NOT_INIT;
     }
-    if !bytes.is_multiple_of(segment::PAGE_BYTES) || bytes > bytes_max {
+    if bytes > bytes_max {
+        segment::tell_limit(bytes, bytes_max);
+        return code::BAD_ARG;
+    }
+    if !bytes.is_multiple_of(segment::PAGE_BYTES) {
         return code::BAD_ARG;
     }
     // SAFETY: as the caller promised.

@@ -10,13 +10,14 @@
 
 use crate::am;
 use crate::code;
+use crate::environment::is_on;
 use crate::fatal::{fail, fatal};
 use crate::hit;
 use crate::job;
 use libc::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use vgas::config::DeviceChoice;
+use vgas::config::{Auto, DeviceChoice};
 use vgas::info::Machine;
 use vgas::{GlobalAddress, Kind, Runtime, SegmentSpec, say};
 use vgas_rma::Rank;
@@ -104,6 +105,29 @@ pub(crate) fn kind() -> Kind {
     if is_tiered() { Kind::Tiered } else { Kind::Pinned }
 }
 
+/// The kind as settings name it.
+fn kind_name() -> &'static str {
+    if is_tiered() { "tiered" } else { "pinned" }
+}
+
+/// Says which setting limits a segment of so many bytes that is too large.
+pub(crate) fn tell_limit(bytes: usize, bytes_max: usize) {
+    let limit = bytes_max as u64;
+    let (kind, settings) = (kind_name(), job::joined().runtime.settings());
+    let configured = if is_tiered() { &settings.segment.tiered_max } else { &settings.segment.pinned_max };
+    let advice = match limit >= configured.bytes() / PAGE_BYTES as u64 * PAGE_BYTES as u64 {
+        true => format!(
+            "set segment.{kind}_max (VGAS_SEGMENT_{}_MAX) or GASNET_MAX_SEGSIZE to more",
+            kind.to_uppercase()
+        ),
+        false => "which is this rank's share of what the machine has".into(),
+    };
+    let other = if is_tiered() { "" } else { ", or segment.kind (VGAS_SEGMENT_KIND) to tiered" };
+    say::line(format_args!(
+        "gasnet_attach: a {kind} segment of {bytes} bytes is larger than the {limit} bytes that this rank may have; {advice}{other}"
+    ));
+}
+
 /// Another kind than the settings say; before anything is attached, on every rank.
 pub(crate) fn choose(kind: Kind, is_relaxed: bool) {
     TIERED.store(kind == Kind::Tiered, Ordering::Relaxed);
@@ -136,7 +160,15 @@ pub(crate) fn max_local(runtime: &Runtime, kind: Kind) -> usize {
 
 /// Makes the table, of segments without bytes, and agrees on sizes. Collective.
 pub(crate) fn prepare(runtime: &Runtime) {
-    choose(runtime.segment_kind(), false);
+    // GASNet's clients expect memory, whatever launcher has started them.
+    let wanted = match runtime.settings().segment.kind {
+        Auto::Is(wanted) => wanted,
+        Auto::Auto => Kind::Pinned,
+    };
+    choose(wanted, false);
+    if runtime.rank().0 == 0 && is_on("GASNET_VERBOSEENV") {
+        say::line(format_args!("ENV parameter: VGAS_SEGMENT_KIND = {}", kind_name()));
+    }
     let own = max_local(runtime, kind());
     MAX_LOCAL.store(own, Ordering::Relaxed);
     match runtime.endpoint().all_gather(&(own as u64).to_le_bytes()) {

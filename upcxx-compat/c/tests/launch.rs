@@ -115,3 +115,41 @@ fn a_client_joins_the_job_of_another_starter() {
         }
     }
 }
+
+/// Goal: a client's segments are pinned by whatever launcher it was started, unless its user says otherwise, and which they are is
+/// printed; one that is too large names the setting to change.
+#[test]
+fn segments_are_pinned_unless_asked() {
+    let bench = Bench::new();
+    let program = bench.program("ring", Conduit::Tcp, Mode::Par);
+    let told = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let verbose = ("GASNET_VERBOSEENV", "1");
+    let pinned = "ENV parameter: VGAS_SEGMENT_KIND = pinned\n";
+    let output = program.run(2, &[verbose], &[]);
+    assert!(output.status.success() && told(&output).contains(pinned), "{output:?}");
+    let output = program.run(2, &[verbose, ("VGAS_SEGMENT_KIND", "tiered")], &[]);
+    assert!(told(&output).contains("VGAS_SEGMENT_KIND = tiered\n"), "{output:?}");
+    let job = pmi::start(2, pmi::Manners::Good, |_| {
+        let mut command = Command::new(program.path());
+        command.env("VGAS_TCP_INTERFACE", "lo").env("VGAS_CACHE_SIZE", "32MiB").envs([verbose]);
+        command
+    });
+    let ended = job.end(Duration::from_secs(2));
+    assert!(ended.iter().any(|rank| rank.stderr.contains(pinned)), "{ended:?}");
+    // Of the same build as the library.
+    let vgas = support::library_folder().join("../vgas");
+    match vgas.exists() {
+        true => {
+            let mut command = Command::new(vgas);
+            command.args(["run", "-n", "2", "--cache", "32MiB", "--"]).arg(program.path()).envs([verbose]);
+            let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+            let output = finish(child.expect("the command starts"), "vgas run");
+            assert!(output.status.success() && told(&output).contains(pinned), "{output:?}");
+        }
+        false => eprintln!("skipped: no vgas command beside the library"),
+    }
+    let attach = bench.program("toolarge", Conduit::Tcp, Mode::Par);
+    let output = attach.run(1, &[("VGAS_SEGMENT_PINNED_MAX", "1MiB")], &[]);
+    let said = told(&output);
+    assert!(said.contains("segment.pinned_max") && said.lines().count() == 1, "{output:?}");
+}

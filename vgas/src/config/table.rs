@@ -310,8 +310,10 @@ settings! {
 
     /// The remotely accessible memory of a rank.
     segment: SegmentSettings {
-        /// What a segment is made of unless the program says it.
-        kind: Kind = "tiered", Attach;
+        /// What a segment is made of unless the program says it: `tiered` is a file on NVMe behind the cache, and may exceed DRAM;
+        /// `pinned` is DRAM only, without cache and files. `auto` is pinned in GASNet clients, whatever launcher started them, and
+        /// tiered in other programs.
+        kind: Auto<Kind> = "auto", Attach;
         /// The most that a rank's pinned segments may have, all together. Memory is used only where it is touched, except over `ibv`,
         /// where all of a segment is locked in memory when a peer first reaches it, or its owner first moves more than 512
         /// bytes out of it or into it.

@@ -149,7 +149,7 @@ pub(crate) unsafe fn start_job(
     environment::verbose();
     // SAFETY: as the caller promised.
     let words = unsafe { arguments(argc, argv) };
-    let status = request(words, conduit, segment_max)
+    let status = request(CommandLine::of(std::env::args_os().collect(), words), conduit, segment_max)
         .and_then(|request| run(request).map_err(|error| error.to_string()));
     let code = match status {
         Ok(status) => {
@@ -180,14 +180,47 @@ unsafe fn arguments(argc: *mut c_int, argv: *mut *mut *mut c_char) -> Vec<OsStri
     }
 }
 
+/// What each rank is started with.
+#[derive(Debug, PartialEq, Eq)]
+struct CommandLine {
+    /// The name by which the program is called.
+    name: Option<OsString>,
+    /// What precedes the client's arguments: the script that an interpreter runs, and its options.
+    before: Vec<OsString>,
+    /// The client's arguments, of which the first may be the number of ranks.
+    arguments: Vec<OsString>,
+}
+
+impl CommandLine {
+    /// Of what the system has given to this process, and what the client has given to `gasnet_init`: a program in C what `main` was
+    /// given, an interpreter what its script sees, which is less.
+    fn of(system: Vec<OsString>, client: Vec<OsString>) -> Self {
+        let mut words = client.clone().into_iter();
+        let (name, arguments) = (words.next(), words.collect::<Vec<_>>());
+        if name == system.first().cloned() || system.is_empty() {
+            return Self { name, before: Vec::new(), arguments };
+        }
+        // As many of the last words as the client has arguments, where it has left them as they were; otherwise what follows its name.
+        let end = match system[1..].ends_with(&arguments) {
+            true => Some(system.len() - arguments.len()),
+            false => system.iter().position(|word| Some(word) == name.as_ref()).map(|at| at + 1),
+        };
+        match end {
+            Some(end) => {
+                let before = system[1..end].to_vec();
+                Self { name: system.into_iter().next(), before, arguments }
+            }
+            None => Self { name, before: Vec::new(), arguments },
+        }
+    }
+}
+
 /// The job that the arguments and the environment ask for.
-fn request(words: Vec<OsString>, conduit: c_int, segment_max: u64) -> Result<JobRequest, String> {
+fn request(line: CommandLine, conduit: c_int, segment_max: u64) -> Result<JobRequest, String> {
     crash::asked_for()?;
     log::wanted()?;
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-    let mut words = words.into_iter();
-    let name = words.next();
-    let mut arguments: Vec<OsString> = words.collect();
+    let CommandLine { name, before, mut arguments } = line;
     let ranks = match number(RANKS_VARIABLE)? {
         Some(ranks) => ranks,
         None if conduit == CONDUIT_SMP => number("GASNET_PSHM_NODES")?.unwrap_or(1),
@@ -217,7 +250,7 @@ fn request(words: Vec<OsString>, conduit: c_int, segment_max: u64) -> Result<Job
     Ok(JobRequest {
         program,
         name,
-        arguments,
+        arguments: before.into_iter().chain(arguments).collect(),
         ranks,
         nodes,
         hosts,
@@ -371,6 +404,32 @@ fn load(sources: &Sources) -> Result<Config, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: an interpreter's ranks run the script, whatever part of its command line the script gives to `gasnet_init`.
+    #[test]
+    fn ranks_run_what_this_process_runs() {
+        let line = |system: &[&str], client: &[&str]| {
+            let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+            let found = CommandLine::of(words(system), words(client));
+            let all: Vec<String> = found
+                .name
+                .iter()
+                .chain(&found.before)
+                .chain([&OsString::from("|")])
+                .chain(&found.arguments)
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect();
+            all.join(" ")
+        };
+        assert_eq!(line(&["./a", "2", "x"], &["./a", "2", "x"]), "./a | 2 x");
+        assert_eq!(line(&["./a", "2", "x"], &["./a"]), "./a |");
+        assert_eq!(line(&["./a", "2"], &["other", "7"]), "other | 7");
+        assert_eq!(line(&["python3", "t.py", "2", "x"], &["t.py", "2", "x"]), "python3 t.py | 2 x");
+        assert_eq!(line(&["python3", "t.py", "x"], &["t.py"]), "python3 t.py x |");
+        assert_eq!(line(&["python3", "-c", "import t", "2"], &["-c", "2"]), "python3 -c import t | 2");
+        assert_eq!(line(&["python3", "-u", "t.py", "x"], &["t.py", "y"]), "python3 -u t.py | y");
+        assert_eq!(line(&["python3", "-m", "t", "2"], &["/lib/t.py", "2"]), "python3 -m t | 2");
+    }
 
     #[test]
     fn the_number_of_ranks_is_taken_from_the_front() {

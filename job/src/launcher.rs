@@ -45,6 +45,9 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Standard input that may be on its way to rank 0.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
+/// How often a launcher in the background of a terminal looks whether it has come to the foreground, of which a shell tells it nothing.
+const FOREGROUND_INTERVAL: Duration = Duration::from_millis(250);
+
 /// How much longer than the end of its ranks, gentle or not, a daemon may take before it is killed.
 const END_TIMEOUT: Duration = KILL_PATIENCE.saturating_add(Duration::from_millis(500));
 
@@ -423,7 +426,11 @@ impl<'a> Launcher<'a> {
         });
         let stop =
             self.nodes.iter().filter(|node| node.phase != Phase::Over).filter_map(|node| node.stop.due());
-        let next = [ready, left, end, alive, exit, stop.min(), self.losses.due(), self.hesitates]
+        let waits_for_foreground =
+            self.input.open && self.input.terminal && self.started && self.ended.is_none();
+        let foreground = (waits_for_foreground && !system::in_foreground(std::io::stdin().as_fd()))
+            .then(|| Instant::now() + FOREGROUND_INTERVAL);
+        let next = [ready, left, end, alive, exit, stop.min(), self.losses.due(), self.hesitates, foreground]
             .into_iter()
             .flatten()
             .min()?;

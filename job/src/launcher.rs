@@ -183,7 +183,7 @@ impl<'a> Launcher<'a> {
     fn status(&self) -> JobStatus {
         match self.exiting {
             Some(exiting) if !self.verdict.failed() => JobStatus { code: exiting.code, message: None },
-            _ => self.verdict.status().with_exhausted(self.parts.exhausted()),
+            _ => self.with_first_loss(self.verdict.status().with_exhausted(self.parts.exhausted())),
         }
     }
 

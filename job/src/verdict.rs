@@ -89,6 +89,15 @@ impl Verdict {
         self.cause.as_ref().is_some_and(|cause| cause.weight() < 4)
     }
 
+    /// Whether the job ends because a process of it was killed or lost, and nobody asked for that.
+    pub(crate) fn is_loss(&self) -> bool {
+        self.cause.as_ref().is_some_and(|cause| match cause {
+            Cause::Rank(exit) => matches!(exit.exit, Exit::Signal(_)),
+            Cause::DaemonLost { .. } => true,
+            _ => false,
+        })
+    }
+
     /// Whether all that is known is what was seen of others.
     pub(crate) fn is_mere_complaint(&self) -> bool {
         self.cause.as_ref().is_some_and(|cause| cause.weight() == 0)

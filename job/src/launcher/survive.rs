@@ -13,7 +13,7 @@
 //! run, and any once all ranks have left the job. A rank that ends with a status of its own says that the program has failed, not the
 //! node.
 
-use super::{Launcher, OneLine, ToNode};
+use super::{JobStatus, Launcher, OneLine, ToNode};
 use crate::message::{Exit, RankExit};
 use crate::node_link::Phase;
 use crate::verdict::Cause;
@@ -148,6 +148,17 @@ impl Launcher<'_> {
         self.fence_if_all();
         self.finalise_if_all();
         true
+    }
+
+    /// Says, where the job ends for the loss of a second node, that it would have gone on without one only.
+    pub(super) fn with_first_loss(&self, mut status: JobStatus) -> JobStatus {
+        if let (Some(lost), true, Some(message)) =
+            (self.losses.lost, self.verdict.is_loss(), status.message.as_mut())
+        {
+            let node = self.nodes[lost].node;
+            message.push_str(&format!("; {node} was lost before, and a job goes on without one node only"));
+        }
+        status
     }
 
     /// Whether the job goes on without a node.

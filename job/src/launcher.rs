@@ -550,6 +550,9 @@ impl<'a> Launcher<'a> {
             FromNode::Exit { code } => self.on_announcement(code),
             FromNode::Output { rank, stream, bytes } => self.outputs.push(rank, stream, &bytes),
             FromNode::Suspended { rank, pid } => {
+            // All ranks have ended well, and the agents leave one after the other: what one sees of another's end is no failure. An
+            // end that is one shows by itself.
+            FromNode::Abort { is_complaint: true, .. } if self.stopping && self.ended.is_none() => {}
                 let who = self.verdict.describe_rank(rank, pid);
                 self.tell_stop(&who, pid);
             }

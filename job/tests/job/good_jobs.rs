@@ -11,6 +11,7 @@ use vgas_testing::at_most;
 
 pub const TESTS: &[Test] = &[
     ("any_program_can_be_run", any_program_can_be_run),
+    ("agents_leave_in_any_order", agents_leave_in_any_order),
     ("members_know_each_other", members_know_each_other),
     ("launched_ranks_conform", launched_ranks_conform),
     ("output_passes_unchanged", output_passes_unchanged),
@@ -23,6 +24,13 @@ pub const TESTS: &[Test] = &[
     ("wrapper_scripts_work", wrapper_scripts_work),
     ("start_and_stop_are_quick", start_and_stop_are_quick),
 ];
+
+/// Goal: when all ranks have ended well, an agent that finds another one gone, while it sends what nobody waits for any more, is no
+/// failure of the job.
+fn agents_leave_in_any_order() {
+    let ended = run("ranks=2 nodes=2 conduit=smp service=complains-at-the-end -- @ rank hello");
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
+}
 
 fn any_program_can_be_run() {
     let ended = run("ranks=4 nodes=2 -- true");

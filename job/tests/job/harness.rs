@@ -10,6 +10,7 @@ use vgas_job::{Membership, NodeService, RunSpec, ServiceError, Starter, Stop};
 use vgas_rma::Layout;
 use vgas_rma::Peer;
 use vgas_rma::RegionId;
+use vgas_rma::RmaError;
 use vgas_rma::domain::RegionSpec;
 use vgas_testing::{Capture, marked};
 
@@ -151,6 +152,13 @@ impl NodeService for TestService {
         match (self.behaviour(), node) {
             ("fails", Some(0)) => Err("the disk is on fire".into()),
             ("panics", Some(0)) => panic!("an impossible state"),
+            // Agents leave in any order: one that still sends finds another one gone.
+            ("complains-at-the-end", Some(0)) => {
+                stop.wait()?;
+                let (peer, who) = (Peer(3), "the agent of node 1".into());
+                let (during, reason) = ("sending".into(), "Broken pipe".into());
+                Err(RmaError::PeerLost { peer, who, during, reason }.into())
+            }
             _ => Ok(stop.wait()?),
         }
     }

@@ -122,6 +122,8 @@ struct Launcher<'a> {
     ended: Option<Instant>,
     interrupts: u32,
 }
+    /// When one of them last said that its processes are ending.
+    end_heard: Option<Instant>,
 
 /// The job is ending because ranks have said so.
 #[derive(Clone, Copy, Debug)]
@@ -169,6 +171,7 @@ impl<'a> Launcher<'a> {
             interrupts: 0,
             layout,
         }
+            end_heard: None,
     }
 
     /// Runs until nothing of the job is left, and says how it ended.
@@ -418,7 +421,7 @@ impl<'a> Launcher<'a> {
             .left
             .filter(|_| self.any_joined && self.ended.is_none() && self.exiting.is_none())
             .map(|(since, _)| since + LEAVE_GRACE);
-        let end = self.ended.map(|since| since + TERMINATION_GRACE + END_TIMEOUT);
+        let end = self.ended.map(|since| self.end_heard.unwrap_or(since) + TERMINATION_GRACE + END_TIMEOUT);
         let alive = (!self.spec.hosts.is_empty()).then(|| self.said_alive + ALIVE_INTERVAL);
         let exit = self.exiting.filter(|_| self.ranks_running > 0 && self.ended.is_none());
         let exit = exit.map(|exiting| {
@@ -564,7 +567,7 @@ impl<'a> Launcher<'a> {
                 self.input.on_its_way = self.input.on_its_way.saturating_sub(count as usize);
             }
             FromNode::Stopped => self.nodes[index].phase = Phase::Over,
-            FromNode::Alive => {}
+            FromNode::Alive => self.end_heard = self.ended.map(|_| Instant::now()),
             FromNode::Broken(peer) => self.on_broken(index, peer),
         }
     }
@@ -609,16 +612,16 @@ impl<'a> Launcher<'a> {
         self.outputs.push_plain(format!("{line}\n").as_bytes());
     }
 
-    /// Waits for the daemons' processes, which have nothing to do any more; kills those that do not end, and notes who
-    /// does not end even then.
+    /// Waits for the daemons' processes, which have nothing to do any more; kills those that do not end, and notes which
+    /// do not end even then.
     fn end_daemons(&mut self) {
-        let deadline = Instant::now() + EXIT_TIMEOUT;
-        let ended: Vec<bool> = self.nodes.iter_mut().map(|node| node.ends_by(deadline)).collect();
-        if ended.iter().all(|&ended| ended) {
+        if self.daemons_end() {
             return;
         }
         self.nodes.iter_mut().for_each(NodeLink::kill);
-        let deadline = Instant::now() + EXIT_TIMEOUT;
+        if self.daemons_end() {
+            return;
+        }
         for node in &mut self.nodes {
             if !node.ends_by(deadline)
                 && let Some(pid) = node.pid()
@@ -634,6 +637,22 @@ impl<'a> Launcher<'a> {
         let all = self.layout.ranks() - self.lost_ranks();
         let exiting = self.exiting.get_or_insert(new);
         exiting.ranks += 1;
+    /// Waits until all daemons have ended, or one does not get on with it. One that gives its memory back is waited for, however
+    /// long it takes.
+    fn daemons_end(&mut self) -> bool {
+        loop {
+            let deadline = Instant::now() + EXIT_TIMEOUT;
+            let late = self.nodes.iter_mut().map(|node| !node.ends_by(deadline) && !node.is_ending());
+            // All of them are asked: each remembers how far it was.
+            if late.fold(false, |any, is_late| any | is_late) {
+                return false;
+            }
+            if self.nodes.iter_mut().all(|node| node.ends_by(Instant::now())) {
+                return true;
+            }
+        }
+    }
+
         // What those say who were asked to follow is about this exit, not about the job.
         if exiting.code == 0 && !exiting.asked {
             exiting.code = code;
@@ -705,7 +724,8 @@ impl<'a> Launcher<'a> {
         {
             self.fail(Cause::Left(exit));
         }
-        if self.ended.is_some_and(|since| since.elapsed() >= TERMINATION_GRACE + END_TIMEOUT) {
+        let end_heard = self.ended.map(|since| self.end_heard.unwrap_or(since));
+        if end_heard.is_some_and(|since| since.elapsed() >= TERMINATION_GRACE + END_TIMEOUT) {
             for node in self.nodes.iter_mut().filter(|node| node.phase != Phase::Over) {
                 node.lose(None);
             }

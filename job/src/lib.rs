@@ -40,7 +40,8 @@
 //!   to end as well, then the job fails.
 //! * *An exit of one is the exit of all*, after [`Bootstrap::exit`]: the others have a second to follow, and are ended then.
 //! * *Bounded end.* A process that waits within the kernel (for a disk that does not answer) cannot be ended by anybody. The
-//!   launcher gives it up a second after SIGKILL, names it, and ends with a status that is not 0.
+//!   launcher gives it up a second after SIGKILL, names it, and ends with a status that is not 0. A process that is ending and gives its
+//!   memory back has no limit.
 //! * *What is stopped is waited for*, because somebody may look at it with a debugger; after fifteen seconds the launcher says,
 //!   once, which rank or daemon it is.
 //! * *Bounded start.* Every node is ready within [`RunSpec::connect_timeout`] or the job fails, saying which is not.
@@ -106,7 +107,7 @@ const ALIVE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a process may be stopped before that is said.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long a process may take to end after SIGKILL, for which it frees its memory. Who takes longer does not end.
+/// How long a process may take to end after SIGKILL without using a processor. It frees its memory with one.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why ranks would wait for each other for ever.

@@ -750,7 +750,11 @@ impl Node {
     /// Leaves when the job is over here: every rank has ended and all was said.
     fn leave_when_done(&mut self, channel: &mut Channel) -> Result<Next> {
         let failed = self.ending != Ending::No;
-        if self.give_up_at.is_some_and(|at| at <= Instant::now()) {
+        let is_late = self.give_up_at.is_some_and(|at| at <= Instant::now());
+        if is_late && self.ranks_are_ending() {
+            self.give_up_at = Some(Instant::now() + KILL_PATIENCE);
+            channel.sender.send(&FromNode::Alive)?;
+        } else if is_late {
             self.give_up_at = None;
             let left = self.ranks.iter().filter(|rank| rank.runs());
             let left: Vec<_> = left.map(|rank| (rank.rank, rank.pid())).collect();
@@ -775,6 +779,12 @@ impl Node {
         channel.sender.send(&FromNode::Stopped)?;
         channel.sender.flush_blocking()?;
         Ok(Next::Leave(0))
+    }
+
+    /// Whether a rank that was killed is giving its memory back, which may take long.
+    fn ranks_are_ending(&mut self) -> bool {
+        let left = self.ranks.iter_mut().filter(|rank| rank.runs());
+        left.map(|rank| rank.end_progress.advances(rank.pid())).fold(false, |any, advances| any | advances)
     }
 
     /// Kills and waits for every process that is still a child: ranks, and orphans that left their group.

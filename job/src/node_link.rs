@@ -5,7 +5,7 @@
 use super::cluster::Parts;
 use super::control::{Arrival, Channel};
 use super::message::{Exit, FromNode, NodeDescription, ToNode};
-use super::rank_process::{Suspension, exit_of};
+use super::rank_process::{EndProgress, Suspension, exit_of};
 use super::spec::{RunSpec, Starter};
 use super::verdict::{signal_code, signal_name};
 use super::{ALIVE_TIMEOUT, node};
@@ -65,6 +65,7 @@ pub(super) struct NodeLink {
     stderr_text: Vec<u8>,
     heard: Instant,
     pub(super) stop: Suspension,
+    end_progress: EndProgress,
 }
 
 impl NodeLink {
@@ -113,6 +114,7 @@ impl NodeLink {
             stderr_text: Vec::new(),
             heard: Instant::now(),
             stop: Suspension::default(),
+            end_progress: EndProgress::default(),
         })
     }
 
@@ -135,6 +137,7 @@ impl NodeLink {
             stderr_text: Vec::new(),
             heard: Instant::now(),
             stop: Suspension::default(),
+            end_progress: EndProgress::default(),
         }
     }
 
@@ -268,6 +271,12 @@ impl NodeLink {
     pub(super) fn ends_by(&mut self, deadline: Instant) -> bool {
         self.exit_within(deadline.saturating_duration_since(Instant::now()));
         self.reaped
+    }
+
+    /// Whether the daemon's process, which has not ended, is giving its memory back.
+    pub(super) fn is_ending(&mut self) -> bool {
+        let child = self.child.as_ref().filter(|_| !self.reaped).map(Child::id);
+        child.is_some_and(|pid| self.end_progress.advances(pid))
     }
 
     /// Kills the daemon's process, if there is one.

@@ -39,6 +39,7 @@ pub(crate) struct RankProcess {
     pub(crate) outputs: [Option<OwnedFd>; 2],
     pub(crate) input: Option<RankInput>,
     pub(crate) progress: Progress,
+    pub(crate) end_progress: EndProgress,
     /// Stopped by a signal, and not continued.
     pub(crate) stop: Suspension,
     /// `None` while it runs.
@@ -65,6 +66,53 @@ enum Hold {
 pub(crate) struct Suspension {
     since: Option<Instant>,
     told: bool,
+}
+
+/// What a process that is ending has used of a processor. It frees its memory then, which takes long for a large one on a busy
+/// machine, and must not be taken for a process that waits within the kernel.
+#[derive(Debug, Default)]
+pub(crate) struct EndProgress {
+    ticks: u64,
+}
+
+impl EndProgress {
+    /// Whether the process is ending, and has used a processor, or was ready to, since the last call.
+    pub(crate) fn advances(&mut self, pid: u32) -> bool {
+        let stat = |path: String| std::fs::read_to_string(path).ok().and_then(|text| Stat::parse(&text));
+        let Some(process) = stat(format!("/proc/{pid}/stat")).filter(|stat| stat.is_exiting) else {
+            return false;
+        };
+        // The first thread may be over, and the last one frees the memory.
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let runs = threads
+            .filter_map(|thread| stat(format!("{}/stat", thread.path().display())))
+            .any(|thread| thread.is_running);
+        let before = std::mem::replace(&mut self.ticks, process.ticks);
+        runs || process.ticks > before
+    }
+}
+
+/// What `/proc/PID/stat` says of a process or a thread.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    is_running: bool,
+    is_exiting: bool,
+    /// Time on processors.
+    ticks: u64,
+}
+
+impl Stat {
+    fn parse(text: &str) -> Option<Self> {
+        const PF_EXITING: u64 = 4;
+        // "pid (name) state parent …", where the name may contain anything.
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+        Some(Self {
+            is_running: *fields.first()? == "R",
+            is_exiting: number(6)? & PF_EXITING != 0,
+            ticks: number(11)? + number(12)?,
+        })
+    }
 }
 
 /// How far a rank is.
@@ -162,6 +210,7 @@ impl RankProcess {
             outputs,
             input: input.map(|pipe| RankInput { pipe: Some(pipe), waiting: VecDeque::new(), at_end: false }),
             progress: Progress::default(),
+            end_progress: EndProgress::default(),
             stop: Suspension::default(),
             exit: None,
         })
@@ -180,6 +229,7 @@ impl RankProcess {
             outputs: [None, None],
             input: None,
             progress: Progress::default(),
+            end_progress: EndProgress::default(),
             stop: Suspension::default(),
             exit: None,
         })
@@ -427,5 +477,33 @@ impl RankInput {
             self.pipe = None;
         }
         before - self.waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a process that ends and gets on with it is told from one that ends and waits, and from one that does not end.
+    #[test]
+    fn ends_that_advance() {
+        let stat = |state: &str, flags: u32, ticks: u32| {
+            Stat::parse(&format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0 0 0 {ticks} 2 0 0 20 0 1 0 5 0 0"))
+        };
+        let is = |is_running, is_exiting, ticks| Some(Stat { is_running, is_exiting, ticks });
+        assert_eq!(stat("R", 4_194_308, 40), is(true, true, 42));
+        assert_eq!(stat("D", 4, 0), is(false, true, 2));
+        assert_eq!(stat("S", 4_194_304, 1), is(false, false, 3));
+        assert_eq!(Stat::parse("7 (a"), None);
+        // This one runs, and does not end.
+        assert!(!EndProgress::default().advances(std::process::id()));
+        // A process that has ended and is not waited for uses no processor.
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        let mut end = EndProgress::default();
+        end.advances(child.id());
+        assert!(!end.advances(child.id()));
+        child.wait().unwrap();
     }
 }

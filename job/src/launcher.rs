@@ -17,7 +17,7 @@ use super::spec::{JobStatus, RunSpec, Starter};
 use super::verdict::{Cause, Verdict};
 use super::{
     ALIVE_INTERVAL, COMPLAINT_PATIENCE, EXIT_GRACE, KILL_PATIENCE, LEAVE_GRACE, OUT_OF_STEP, STOP_PATIENCE,
-    TERMINATION_GRACE, control, listen, node, system,
+    TERMINATION_GRACE, WAIT_IS_TOLD_AFTER, control, listen, node, system,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
@@ -104,6 +104,8 @@ struct Launcher<'a> {
     begun: Instant,
     said_alive: Instant,
     started: bool,
+    /// It was told what the start waits for.
+    wait_is_told: bool,
     ranks_running: u32,
     /// By node: how many of its ranks have ended.
     ranks_ended: Vec<u32>,
@@ -120,10 +122,10 @@ struct Launcher<'a> {
     stopping: bool,
     /// When the daemons were told to end their processes.
     ended: Option<Instant>,
-    interrupts: u32,
-}
     /// When one of them last said that its processes are ending.
     end_heard: Option<Instant>,
+    interrupts: u32,
+}
 
 /// The job is ending because ranks have said so.
 #[derive(Clone, Copy, Debug)]
@@ -158,6 +160,7 @@ impl<'a> Launcher<'a> {
             begun: Instant::now(),
             said_alive: Instant::now(),
             started: false,
+            wait_is_told: false,
             ranks_running: layout.ranks(),
             ranks_ended: vec![0; layout.nodes() as usize],
             losses: survive::Losses::default(),
@@ -168,10 +171,10 @@ impl<'a> Launcher<'a> {
             exiting: None,
             stopping: false,
             ended: None,
+            end_heard: None,
             interrupts: 0,
             layout,
         }
-            end_heard: None,
     }
 
     /// Runs until nothing of the job is left, and says how it ended.
@@ -416,7 +419,10 @@ impl<'a> Launcher<'a> {
 
     /// The next moment at which something is due without an event.
     fn timeout(&self) -> Option<Duration> {
-        let ready = (!self.started && self.ended.is_none()).then(|| self.begun + self.spec.connect_timeout);
+        let ready = (!self.started && self.ended.is_none()).then(|| {
+            let first = if self.wait_is_told { self.spec.connect_timeout } else { WAIT_IS_TOLD_AFTER };
+            self.begun + first.min(self.spec.connect_timeout)
+        });
         let left = self
             .left
             .filter(|_| self.any_joined && self.ended.is_none() && self.exiting.is_none())
@@ -544,6 +550,9 @@ impl<'a> Launcher<'a> {
             FromNode::Exited(exit) => self.on_exit(index, exit),
             // Those who are left behind may complain before they are ended.
             FromNode::Abort { .. } if self.exiting.is_some() => {}
+            // All ranks have ended well, and the agents leave one after the other: what one sees of another's end is no failure. An
+            // end that is one shows by itself.
+            FromNode::Abort { is_complaint: true, .. } if self.stopping && self.ended.is_none() => {}
             FromNode::Abort { from, message, code, is_complaint } => {
                 if is_complaint {
                     self.blame_loss();
@@ -553,9 +562,6 @@ impl<'a> Launcher<'a> {
             FromNode::Exit { code } => self.on_announcement(code),
             FromNode::Output { rank, stream, bytes } => self.outputs.push(rank, stream, &bytes),
             FromNode::Suspended { rank, pid } => {
-            // All ranks have ended well, and the agents leave one after the other: what one sees of another's end is no failure. An
-            // end that is one shows by itself.
-            FromNode::Abort { is_complaint: true, .. } if self.stopping && self.ended.is_none() => {}
                 let who = self.verdict.describe_rank(rank, pid);
                 self.tell_stop(&who, pid);
             }
@@ -623,7 +629,7 @@ impl<'a> Launcher<'a> {
             return;
         }
         for node in &mut self.nodes {
-            if !node.ends_by(deadline)
+            if !node.ends_by(Instant::now())
                 && let Some(pid) = node.pid()
             {
                 self.verdict.add_unending(self.verdict.describe_daemon(node.node, Some(pid)));
@@ -631,12 +637,6 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// A rank exits, and wants the job to.
-    fn on_announcement(&mut self, code: u8) {
-        let new = Exiting { since: Instant::now(), code, ranks: 0, asked: false };
-        let all = self.layout.ranks() - self.lost_ranks();
-        let exiting = self.exiting.get_or_insert(new);
-        exiting.ranks += 1;
     /// Waits until all daemons have ended, or one does not get on with it. One that gives its memory back is waited for, however
     /// long it takes.
     fn daemons_end(&mut self) -> bool {
@@ -653,6 +653,12 @@ impl<'a> Launcher<'a> {
         }
     }
 
+    /// A rank exits, and wants the job to.
+    fn on_announcement(&mut self, code: u8) {
+        let new = Exiting { since: Instant::now(), code, ranks: 0, asked: false };
+        let all = self.layout.ranks() - self.lost_ranks();
+        let exiting = self.exiting.get_or_insert(new);
+        exiting.ranks += 1;
         // What those say who were asked to follow is about this exit, not about the job.
         if exiting.code == 0 && !exiting.asked {
             exiting.code = code;
@@ -704,6 +710,8 @@ impl<'a> Launcher<'a> {
                 self.start_ranks();
             } else if self.begun.elapsed() >= self.spec.connect_timeout {
                 self.give_up_waiting();
+            } else if self.begun.elapsed() >= WAIT_IS_TOLD_AFTER {
+                self.tell_wait();
             }
         }
         self.lose_suspected();
@@ -770,6 +778,29 @@ impl<'a> Launcher<'a> {
         let addresses = ranks.chain(agents).copied().collect();
         self.started = true;
         self.tell_all(&ToNode::Start { addresses });
+    }
+
+    /// Says once which nodes the start waits for.
+    fn tell_wait(&mut self) {
+        if std::mem::replace(&mut self.wait_is_told, true) {
+            return;
+        }
+        let missing = self.nodes.iter().filter(|node| node.phase == Phase::Preparing);
+        let missing: Vec<String> = missing
+            .map(|node| match self.spec.hosts.get(node.node.0 as usize) {
+                Some(host) => format!("{} (host {host})", node.node),
+                None => node.node.to_string(),
+            })
+            .collect();
+        let more = if missing.len() > 8 { ", …" } else { "" };
+        let line = OneLine(format!(
+            "vgas: the start has waited {} s for {}{more}; it waits for {} s (run.start_timeout_ms)",
+            WAIT_IS_TOLD_AFTER.as_secs(),
+            missing[..missing.len().min(8)].join(", "),
+            self.spec.connect_timeout.as_secs_f32()
+        ));
+        self.outputs.end_line();
+        self.outputs.push_plain(format!("{line}\n").as_bytes());
     }
 
     fn give_up_waiting(&mut self) {

@@ -44,7 +44,8 @@
 //!   memory back has no limit.
 //! * *What is stopped is waited for*, because somebody may look at it with a debugger; after fifteen seconds the launcher says,
 //!   once, which rank or daemon it is.
-//! * *Bounded start.* Every node is ready within [`RunSpec::connect_timeout`] or the job fails, saying which is not.
+//! * *Bounded start.* Every node is ready within [`RunSpec::connect_timeout`] or the job fails, saying which is not. After
+//!   five seconds a line says what the start waits for.
 //!
 //! Over ssh, both sides say every two seconds that they are alive, and give the other up after fifteen of silence.
 
@@ -103,6 +104,9 @@ const ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// Silence on an ssh channel after which the other side is given up: several lost signs of life, and less than TCP's
 /// own patience by far.
 const ALIVE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long a job may take to start before a line says what it waits for.
+const WAIT_IS_TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// How long a process may be stopped before that is said.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);

@@ -210,7 +210,7 @@ impl RunSpec {
             label: false,
             input: true,
             pmi: true,
-            connect_timeout: Duration::from_millis(4500),
+            connect_timeout: Duration::from_secs(60),
             survive: false,
         }
     }

@@ -19,6 +19,9 @@ use vgas_rma::address::Rank;
 use vgas_rma::error::{Result, RmaError};
 use vgas_rma::key::JobKey;
 
+/// How long the ranks of this node are awaited to be told that there is no job for them. They have all started by then.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Serves the node of this listener until the job ends. `from` is the rank that has started it.
 pub(crate) fn serve(
     ranks: u32,
@@ -36,7 +39,7 @@ pub(crate) fn serve(
         Gathering { door: Door::new(Listener::Unix(listener), key.clone())?, ranks, guests: Vec::new() };
     let mut channel = match reach(address, &key, ranks, patience) {
         Ok(channel) => channel,
-        Err(error) => return gathering.refuse(&error.to_string(), patience),
+        Err(error) => return gathering.refuse(&error.to_string()),
     };
     match gathering.gather(&mut channel)? {
         Gathered::Over(code) => Ok(code),
@@ -173,8 +176,8 @@ impl Gathering {
     }
 
     /// Tells the ranks that come why there is no job for them. They are not many on a node, and come soon.
-    fn refuse(mut self, what: &str, patience: Duration) -> Result<u8> {
-        let until = Instant::now() + patience;
+    fn refuse(mut self, what: &str) -> Result<u8> {
+        let until = Instant::now() + REFUSAL_TIMEOUT;
         let why = Why { line: Some(what.to_owned()), code: 1 };
         while Instant::now() < until {
             self.wait(None, Some(until))?;

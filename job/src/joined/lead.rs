@@ -24,16 +24,16 @@ struct Reached {
     ranks: Vec<u32>,
 }
 
-/// Leads the job to its end. `_rank` is the line to the rank that has started this process: its end tells of the end of this.
+/// Leads the job to its end. `rank` is the line to the rank that has started this process: the end of either tells the other.
 pub(crate) fn lead(
     lead: Lead,
     listener: TcpListener,
-    _rank: Channel,
+    rank: Channel,
     service: &dyn NodeService,
 ) -> Result<u8> {
     let Lead { ranks, key, plan } = lead;
-    let mut meeting =
-        Meeting { door: Door::new(Listener::Tcp(listener), key.clone())?, ranks, reached: Vec::new() };
+    let door = Door::new(Listener::Tcp(listener), key.clone())?;
+    let mut meeting = Meeting { door, ranks, rank, reached: Vec::new() };
     let began = meeting.gather(&plan).and_then(|()| meeting.job(plan, service));
     match began {
         Ok((spec, layout)) => {
@@ -51,12 +51,14 @@ pub(crate) fn lead(
 struct Meeting {
     door: Door,
     ranks: u32,
+    rank: Channel,
     reached: Vec<Reached>,
 }
 
 impl Meeting {
     fn gather(&mut self, plan: &Plan) -> Result<()> {
-        let until = Instant::now() + plan.connect_timeout;
+        // The ranks wait as long for each other before a daemon comes here.
+        let mut until = Instant::now() + 2 * plan.connect_timeout;
         loop {
             let come: usize = self.reached.iter().map(|reached| reached.ranks.len()).sum();
             if come == self.ranks as usize {
@@ -66,6 +68,9 @@ impl Meeting {
                 return Err(self.too_late(plan));
             }
             self.wait(until)?;
+            if self.rank.receiver.read()? == Arrival::End {
+                return Err(RmaError::Refused("rank 0 has ended before the job began".into()));
+            }
             for event in self.door.serve()? {
                 if event.who.ranks != self.ranks {
                     let what =
@@ -73,6 +78,9 @@ impl Meeting {
                     return Err(RmaError::Refused(what));
                 }
                 let channel = Channel::over_socket(event.socket, false)?;
+                if self.reached.is_empty() {
+                    until = Instant::now() + plan.connect_timeout;
+                }
                 self.reached.push(Reached { channel, host: String::new(), ranks: Vec::new() });
             }
             for index in 0..self.reached.len() {
@@ -115,6 +123,7 @@ impl Meeting {
     fn wait(&self, until: Instant) -> Result<()> {
         let mut files: Vec<(BorrowedFd<'_>, PollFlags)> = Vec::new();
         self.door.poll_files(&mut files);
+        files.push((self.rank.receiver.file(), PollFlags::IN));
         files.extend(self.reached.iter().map(|reached| (reached.channel.receiver.file(), PollFlags::IN)));
         let mut files: Vec<PollFd<'_>> =
             files.iter().map(|(file, flags)| PollFd::new(file, *flags)).collect();

@@ -11,7 +11,7 @@ use crate::membership::Membership;
 use crate::message::{FromRank, Lead, Listen, ToNode, ToRank};
 use crate::pmi::{PmiChoice, Session};
 use crate::spec::{Plan, RANKS_MAX};
-use crate::system;
+use crate::{WAIT_IS_TOLD_AFTER, system};
 use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use vgas_rma::error::{Result, RmaError};
 use vgas_rma::key::{JobKey, KEY_BYTES};
+use vgas_rma::say;
 
 /// How a program joins a job that others have started.
 #[derive(Debug)]
@@ -76,9 +77,22 @@ pub fn join_started(joining: &Joining) -> Result<Membership> {
         None => None,
     };
     // Whoever has got a node's name listens by now; others come after this.
-    let agreed = session.agree(leader.as_ref().map(|leader| leader.told.text()))?;
+    let text = leader.as_ref().map(|leader| leader.told.text());
+    let agreed = {
+        let waits = format!(
+            "rank {} has waited {} s for other ranks of this job of {} to start, which the process manager does not name; it \
+             waits for {} s (run.start_timeout_ms)",
+            session.rank,
+            WAIT_IS_TOLD_AFTER.as_secs(),
+            session.ranks,
+            patience.as_secs_f32()
+        );
+        let _told = (session.rank == 0).then(|| Reminder::start(waits));
+        session.agree(text)?
+    };
     let who = Visitor { number: session.rank, ranks: session.ranks };
-    session.keep();
+    warn_of_lone_mpi(&session);
+    session.keep()?;
     let told = Told::parse(&agreed)?;
     if let Some(daemon) = &mut daemon {
         let reach = ToNode::Reach { address: told.address, key: told.key.clone() };
@@ -98,10 +112,48 @@ pub fn join_started(joining: &Joining) -> Result<Membership> {
     welcomed(Channel::over_socket(socket, true)?, who, leader)
 }
 
+/// An MPI that does not speak PMIx takes each rank for a job of its own, without a word.
+fn warn_of_lone_mpi(session: &Session) {
+    if session.rank == 0 && session.ranks > 1 && system::mpich().is_some_and(|mpich| mpich.ranks == Some(1)) {
+        say::line(format_args!(
+            "vgas: warning: the MPI of this program has found no process manager, so that each of the {} ranks is alone in its \
+             MPI_COMM_WORLD: start it with `srun --mpi=pmi2` or mpiexec.hydra",
+            session.ranks
+        ));
+    }
+}
+
+/// Tells what this process waits for, once, unless it is dropped before. Standard error may be a pipe that nobody reads: so a
+/// thread of its own tells it.
+struct Reminder {
+    _stop: std::sync::mpsc::Sender<()>,
+}
+
+impl Reminder {
+    fn start(line: String) -> Option<Self> {
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let wait = move || {
+            if stopped.recv_timeout(WAIT_IS_TOLD_AFTER) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                say::line(format_args!("vgas: {line}"));
+            }
+        };
+        // Without a thread it is not told.
+        std::thread::Builder::new().name("vgas-start".into()).spawn(wait).ok()?;
+        Some(Self { _stop: stop })
+    }
+}
+
 /// Waits for the welcome, which the leader bounds.
 fn welcomed(mut channel: Channel, who: Visitor, leader: Option<OwnedFd>) -> Result<Membership> {
     channel.sender.send(&FromRank::Join)?;
     channel.sender.flush_blocking()?;
+    let _told = leader.as_ref().map(|_| {
+        Reminder::start(format!(
+            "rank 0 has waited {} s for other ranks of this job of {} to come to the daemons of their nodes",
+            WAIT_IS_TOLD_AFTER.as_secs(),
+            who.ranks
+        ))
+    });
     match channel.receiver.next_blocking()? {
         Some((ToRank::Welcome(welcome), mut files)) if welcome.lifeline && !files.is_empty() => {
             let lifeline = files.remove(0);

@@ -61,6 +61,10 @@ fn a_failing_host_is_named() {
             "{ended:?}"
         );
     }
+    // What the start waits for is told before it is given up.
+    let ended = start(&line(&ssh, "a,silent", "ranks=2 seconds=5.5 -- true")).end();
+    let told = ended.stderr.contains("the start has waited 5 s for node 1 (host silent)");
+    assert!(ended.code == 1 && told && ended.stderr.lines().count() == 2, "{ended:?}");
     // A folder, because there is no such command there.
     let ended = start("conduit=tcp nodes=2 hosts=a,b ssh=/no/such/ssh ranks=2 -- true").end();
     assert!(ended.code == 1 && ended.stderr.contains("cannot start /no/such/ssh"), "{ended:?}");

@@ -410,8 +410,9 @@ settings! {
         /// and not the first one where the ranks were started by another starter than `vgas run`. A program that `Objects::run` begins on
         /// the first rank ends with it. Needs `conduit = tcp` and segments that are home-only, as those of owned objects are.
         survive: bool = "off", Launch;
-        /// Milliseconds within which every node must be ready; a job whose nodes take longer does not start.
-        start_timeout_ms: u32 = "4500", Launch, 100 => 600_000;
+        /// Milliseconds within which every node must be ready, and every rank that another starter has started must have come; a job that
+        /// takes longer does not start. After five seconds a line says what is missing.
+        start_timeout_ms: u32 = "60000", Launch, 100 => 600_000;
         /// How a program that another starter has started (`srun`, `mpirun`, `mpiexec.hydra`) finds the other ranks.
         pmi: PmiProtocol = "auto", Launch;
         /// Serve PMI-1 to the ranks that `vgas run` starts, so that MPICH programs among them are ranks of one MPI. Without it, each is an

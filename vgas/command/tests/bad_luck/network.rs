@@ -18,7 +18,8 @@ fn a_host_that_does_not_answer_is_named() {
     std::fs::write(&ssh, script).unwrap();
     std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o700)).unwrap();
     for (host, words) in [("silent", "no answer within"), ("refuses", "Connection refused")] {
-        let line = format!("run -n 2 --host quiet,{host} --set run.ssh={} -- true", ssh.display());
+        let set = format!("--set run.ssh={} --set run.start_timeout_ms=2000", ssh.display());
+        let line = format!("run -n 2 --host quiet,{host} {set} -- true");
         place.refused(&line, 1, &["node ", "(host ", words]);
     }
     place.refused(

@@ -12,7 +12,7 @@
 //!   sleeping word; between the two is an asymmetric fence ([`fence`](vgas_shm::fence)). One of them sees the other.
 //! * *A medium payload is copied once*, into the ring; its handler finds it there ([`MediumPayload`]).
 //!
-//! All unsafe code is in `ring.rs`, in the copies of payloads in `link.rs`, and where a payload is passed on.
+//! All unsafe code is in `ring.rs`, and in the copies of payloads in `link.rs` and `mod.rs`.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;

@@ -101,12 +101,12 @@ impl Section {
     }
 
     /// First address, and bytes from there to the end of the last run, at the destination.
-    pub(crate) fn to_range(&self) -> (usize, usize) {
+    pub(crate) fn destination_range(&self) -> (usize, usize) {
         (self.to, self.to_extent)
     }
 
     /// The same at the source.
-    pub(crate) fn from_range(&self) -> (usize, usize) {
+    pub(crate) fn source_range(&self) -> (usize, usize) {
         (self.from, self.from_extent)
     }
 
@@ -238,8 +238,8 @@ mod tests {
                     let ends = |of: fn(&(usize, usize)) -> usize| {
                         found.iter().map(of).max().map_or(0, |end| end + 1)
                     };
-                    assert_eq!(section.to_range(), (TO, ends(|byte| byte.0) - TO));
-                    assert_eq!(section.from_range(), (FROM, ends(|byte| byte.1) - FROM));
+                    assert_eq!(section.destination_range(), (TO, ends(|byte| byte.0) - TO));
+                    assert_eq!(section.source_range(), (FROM, ends(|byte| byte.1) - FROM));
                 }
                 found.sort_unstable();
                 assert!(found == expected, "{to:?} {from:?} {counts:?}");

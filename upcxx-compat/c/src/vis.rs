@@ -404,8 +404,8 @@ fn transfer_section(
         )),
     }
     let (rank, (there, extent)) = match remote {
-        Remote::Destination(rank) => (rank, section.to_range()),
-        Remote::Source(rank) => (rank, section.from_range()),
+        Remote::Destination(rank) => (rank, section.destination_range()),
+        Remote::Source(rank) => (rank, section.source_range()),
     };
     let mapped = match Reach::of(rank).find(there, extent) {
         None if !segment::is_tiered() => segment::own(rank, pointer(there), extent),

@@ -30,7 +30,7 @@ pub use format::{COMPANIONS_MAX, CheckpointId, Companion, Place, name_hash, newe
 pub use rest::{AtRest, RestError};
 pub use shared::{Reader, Run, SharedFile, StoredPage, Whereabouts, read_now};
 pub use stored::{
-    CopyTarget, StoredPart, StoredSegment, copy_segment, remove_segment, segment_of_file, stored_segments,
+    CopyTarget, StoredPart, StoredSegment, copy_segment, remove_segments, segment_of_file, stored_segments,
 };
 pub use volume::{
     Extent, FileState, NAME_BYTES_MAX, NamedFile, OpenReport, Opened, PAGE_BYTES_MAX, PAGE_BYTES_MIN,

@@ -1,7 +1,7 @@
 //! What is stored under the names of a folder: which segments there are, copying and removing them. For tools, while no job uses
 //! them: files that a job has open are never touched.
 
-use crate::device::Folder;
+use crate::device::{Folder, lock};
 use crate::error::{FileError, VolumeError};
 use crate::rest::AtRest;
 use crate::volume::{is_segment_name, segment_file_name};
@@ -98,7 +98,7 @@ pub struct CopyTarget {
 }
 
 /// Copies all parts of a segment that are in a folder: all of them, or none. Holes stay holes. Reports the bytes of files done, and of all.
-/// Returns the files that it has made. Blocks until they are durable.
+/// Returns the files that it has made. Blocks until they are durable, and waits for files of which a job has just ended.
 ///
 /// # Errors
 /// No such segment, one that a job has open, names that are taken, and what the system says.
@@ -162,18 +162,22 @@ pub fn copy_segment(
     Ok(made)
 }
 
-/// Removes all parts of a segment that are in a folder. Returns the files that are gone.
+/// Removes all parts of some segments that are in a folder. Returns the files that are gone. Waits for files of which a job has just
+/// ended.
 ///
 /// # Errors
-/// No such segment, or one that a job has open: nothing has been removed then. What the system says.
-pub fn remove_segment(folder: &Path, name: &str) -> Result<Vec<PathBuf>, VolumeError> {
+/// One that is not there, or that a job has open: nothing has been removed then. What the system says.
+pub fn remove_segments(folder: &Path, names: &[String]) -> Result<Vec<PathBuf>, VolumeError> {
     let from = Folder::open(folder)?;
-    let files = lock_all(&from, name, OFlags::RDWR, FlockOperation::NonBlockingLockExclusive)?;
+    let mut locked = Vec::new();
+    for name in names {
+        let files = lock_all(&from, name, OFlags::RDWR, FlockOperation::NonBlockingLockExclusive)?;
+        locked.extend(files.into_iter().map(|(rank, file)| (file_of(name, rank), file)));
+    }
     let mut gone = Vec::new();
-    for (rank, _locked) in &files {
-        let file = file_of(name, *rank);
-        let path = folder.join(&file);
-        rustix::fs::unlinkat(from.descriptor(), &file, AtFlags::empty())
+    for (file, _locked) in &locked {
+        let path = folder.join(file);
+        rustix::fs::unlinkat(from.descriptor(), file, AtFlags::empty())
             .map_err(|errno| FileError::System { what: "remove", path: path.clone(), errno })?;
         gone.push(path);
     }
@@ -196,11 +200,8 @@ fn lock_all(
         }
         let path = folder.path().join(file_of(name, rank));
         let Some(opened) = folder.open_file(&file_of(name, rank), flags)? else { continue };
-        match rustix::fs::flock(&opened, how) {
-            Ok(()) => files.push((rank, opened)),
-            Err(Errno::WOULDBLOCK) => return Err(FileError::InUse { path }.into()),
-            Err(errno) => return Err(FileError::System { what: "lock", path, errno }.into()),
-        }
+        lock(&opened, &path, how)?;
+        files.push((rank, opened));
     }
     files.sort_by_key(|(rank, _)| *rank);
     match files.is_empty() {

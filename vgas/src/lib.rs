@@ -77,7 +77,7 @@ pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism, prepa
 pub use vgas_cache::partition::SegmentId;
 pub use vgas_cache::pool::{Counter, PinMode};
 pub use vgas_nvm::{
-    AtRest, CopyTarget, RestError, StoredPart, StoredSegment, copy_segment, name_hash, remove_segment,
+    AtRest, CopyTarget, RestError, StoredPart, StoredSegment, copy_segment, name_hash, remove_segments,
     segment_of_file, stored_segments,
 };
 pub use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Token};

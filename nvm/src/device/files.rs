@@ -289,7 +289,7 @@ impl Files {
 
 /// Locks a named file against other jobs. A job that has just been killed may hold it a little longer, until the
 /// kernel has taken its ring apart.
-fn lock(descriptor: &OwnedFd, path: &Path, how: FlockOperation) -> Result<(), FileError> {
+pub(crate) fn lock(descriptor: &OwnedFd, path: &Path, how: FlockOperation) -> Result<(), FileError> {
     let start = Instant::now();
     loop {
         match rustix::fs::flock(descriptor, how) {

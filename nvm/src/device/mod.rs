@@ -38,6 +38,7 @@ pub mod paced;
 mod transfer;
 pub mod uring;
 
+pub(crate) use files::lock;
 pub(crate) use folder::Folder;
 
 use crate::error::{DeviceError, FileError};

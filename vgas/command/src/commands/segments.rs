@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use vgas::{AtRest, CopyTarget, StoredPart, StoredSegment, copy_segment, remove_segment, stored_segments};
+use vgas::{AtRest, CopyTarget, StoredPart, StoredSegment, copy_segment, remove_segments, stored_segments};
 
 /// A segment, for machines.
 #[derive(Debug, Serialize)]
@@ -301,21 +301,14 @@ fn target(name: &str, to: &Path, folder: &Path) -> Result<CopyTarget, Failure> {
 fn remove(names: &[String], common: &SegmentsFlags) -> Result<u8, Failure> {
     let folder = folder_of(common)?;
     let all = stored(&folder)?;
-    // None is removed if one of them cannot be.
-    for name in names {
-        match all.iter().find(|one| one.name == *name) {
-            None => return Err(missing(name, &folder)),
-            Some(found) if found.in_use => {
-                return Err(Failure::new(format!("segment {name:?} is in use by a job"))
-                    .hint("wait for its end; nothing has been removed"));
-            }
-            Some(_) => {}
-        }
+    if let Some(name) = names.iter().find(|name| all.iter().all(|one| one.name != **name)) {
+        return Err(missing(name, &folder));
     }
-    let mut gone = Vec::new();
-    for name in names {
-        gone.extend(remove_segment(&folder, name).map_err(Failure::new)?);
-    }
+    // The same file twice would wait for itself.
+    let mut names = names.to_vec();
+    names.sort_unstable();
+    names.dedup();
+    let gone = remove_segments(&folder, &names).map_err(Failure::new)?;
     told("removed", &gone, common)
 }
 

@@ -209,13 +209,13 @@ mod tests {
         assert_eq!(failures, ["put is 0.40 times as good as copy, not 0.5 times"]);
         assert_eq!(check(&FIGURE, &rows[1..2]), None, "no row of the subject");
         assert_eq!(check(&Figure { claims: &[], ..FIGURE }, &rows), None);
-        let bound = Figure {
+        const BOUND: Figure = Figure {
             form: Form::Dots { by: &[] },
             claims: &[Claim::new("put", Reference::Value(10.0), 1.0)],
             ..FIGURE
         };
         assert_eq!(
-            check(&bound, &rows).unwrap().failures,
+            check(&BOUND, &rows).unwrap().failures,
             ["put is 0.01 times as good as 10 us, not 1 times"]
         );
     }

@@ -272,7 +272,7 @@ fn too_early(runtime: &Runtime, _seed: u64) -> Outcome {
 /// Goal: a tiered segment in a job of pinned ones is refused when the folder cannot be used, and the job goes on.
 fn no_folder(runtime: &Runtime, _seed: u64) -> Outcome {
     match runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() }) {
-        Err(error) if error.to_string().contains("cannot create a file in /nonexistent") => {
+        Err(error) if error.to_string().contains("cannot open the folder /nonexistent") => {
             Ok(runtime.barrier()?)
         }
         other => Err(format!("a segment in no folder: {other:?}").into()),

@@ -169,7 +169,7 @@ impl Figure {
                 ));
             }
         }
-        is_decided.then(|| Verdict { holds: failures.is_empty(), failures })
+        is_decided.then_some(Verdict { holds: failures.is_empty(), failures })
     }
 }
 

@@ -73,8 +73,7 @@ pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
     }
     cluster.settle(&members, plan.turns_max)?;
     invariant::check_at_rest(&cluster)?;
-    // On a disk of limited size it may fail, and need not have before.
-    if traffic.failures.is_empty() && plan.disk_bytes_max.is_none() {
+    if traffic.failures.is_empty() {
         come_and_go(plan, &mut cluster, &members, &mut random)?;
     }
     let log = std::mem::take(&mut *cluster.rows.lock().expect("one thread"));

@@ -18,7 +18,6 @@ mod own;
 mod parts;
 mod pinned;
 mod progress;
-mod reads;
 mod scenarios;
 mod segments;
 mod services;

@@ -133,12 +133,6 @@ impl Agent {
                 self.now_readable(entry.frame(), readers)?;
                 continue;
             }
-            if control.line.readable() && self.apply_reads(page)? {
-                continue;
-            }
-            let has_puts = self.lines.pages.get(&page).is_some_and(|control| !control.puts.is_empty());
-            let is_own = has_puts && self.may_read_own(page);
-            let Some(control) = self.lines.pages.get_mut(&page) else { return Ok(()) };
             if !control.line.stable() {
                 return Ok(());
             }
@@ -147,15 +141,14 @@ impl Agent {
                     self.apply_puts(page)?;
                     continue;
                 }
-                if let Put::Whole { frame, .. } = put
-                    && control.line.state == line::State::I
-                    && control.frame.is_none()
-                {
-                    control.frame = frame.take();
-                }
-                match control.line.state {
-                    line::State::I => control.event_of_puts(is_own),
-                    _ => control.event_of_puts(false),
+                match put {
+                    Put::Whole { frame, .. } => {
+                        if control.line.state == line::State::I && control.frame.is_none() {
+                            control.frame = frame.take();
+                        }
+                        LineEvent::WriteWhole
+                    }
+                    Put::Part { .. } | Put::Work { .. } => LineEvent::Write,
                 }
             } else if !control.readers.is_empty() || control.prefetch {
                 LineEvent::Read
@@ -163,11 +156,8 @@ impl Agent {
                 if control.line.writable() {
                     control.recall = false;
                     let writers = std::mem::take(&mut control.writers);
-                    // The home alone needs no more than the only copy: what is put in place then makes it differ from NVMe.
-                    if !writers.is_empty() {
-                        self.write_silently(page)?;
-                        self.now_readable(entry.frame(), writers)?;
-                    }
+                    self.write_silently(page)?;
+                    self.now_readable(entry.frame(), writers)?;
                     continue;
                 }
                 LineEvent::Write
@@ -190,7 +180,7 @@ impl Agent {
                     }
                     continue;
                 }
-                // For loads the only copy will do, and may stay clean; one of several is claimed, and stays clean if all equal NVMe.
+                // For loads the only copy will do, and may stay clean; one of several has to be claimed.
                 let alone = write || control.line.state != line::State::I;
                 if alone { LineEvent::Write } else { LineEvent::Read }
             } else {
@@ -287,30 +277,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Does the work in front of the puts that leaves the page as it is, which this node may read. True: there was some.
-    fn apply_reads(&mut self, page: PageIndex) -> Result<bool, CacheError> {
-        let mut any = false;
-        loop {
-            let first = self.lines.pages.get(&page).and_then(|control| control.puts.front());
-            let Some(Put::Work { offset, work, one }) = first else { return Ok(any) };
-            let span = self.pool.frame_span(self.pool.entry(page)?.frame())?;
-            let Some(found) = work.apply_unchanging(&span, *offset) else { return Ok(any) };
-            let one = *one;
-            if let Some(control) = self.lines.pages.get_mut(&page) {
-                control.puts.pop_front();
-            }
-            self.worked(one, Ok(found));
-            any = true;
-        }
-    }
-
-    /// Applies the posted puts of a page that this node may write, in order. Only a put makes the page differ from NVMe, not the
-    /// work before it that reads.
+    /// Applies the posted puts of a page that this node may write, in order.
     pub(super) fn apply_puts(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        self.apply_reads(page)?;
-        if self.lines.pages.get(&page).is_none_or(|control| control.puts.is_empty()) {
-            return Ok(());
-        }
         self.write_silently(page)?;
         let entry = self.pool.entry(page)?;
         let span = self.pool.frame_span(entry.frame())?;

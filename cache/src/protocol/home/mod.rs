@@ -669,9 +669,7 @@ impl Stepping<'_> {
             Act::Grant => {
                 let confirm = others > 0;
                 self.home.awaited = confirm.then_some(requester);
-                let is_whole = matches!(turn.want, Want::Write { whole: true, .. });
-                let clean = self.home.state == State::Shared && !is_whole;
-                self.send(requester, Message::Grant { acks: others as u32, confirm, clean });
+                self.send(requester, Message::Grant { acks: others as u32, confirm });
             }
             Act::GiveShared => self.give(Right::Shared, 0),
             Act::GiveExclusive => self.give(Right::Exclusive, 0),

@@ -1,8 +1,8 @@
 //! Puts and gets of many pieces: vectors, indexed lists, strided sections (`gasnet_vis.h`).
 //!
 //! Both sides of a transfer are sequences of pieces. They are walked together: the next *run* is as long as the shorter
-//! of the two current pieces, and runs that continue each other on both sides are joined ([`crate::runs`]). A section is reduced first, and is
-//! one loop of copies where this process can load and store all of its remote side ([`crate::section`]).
+//! of the two current pieces, and runs that continue each other on both sides are joined (`runs`). A section is reduced first, and is
+//! one loop of copies where this process can load and store all of its remote side (`section`).
 //!
 //! A run whose remote bytes this process can load and store is a copy, also of own bytes outside of a segment. Short runs of a pinned segment
 //! elsewhere are packed into messages, which the target's agent unpacks; long ones are puts and gets of their own. Runs of a

@@ -77,11 +77,6 @@ pub fn prepare_before_fence(word: &AtomicU32) {
     word.store(SLEEPING | word.load(Ordering::Relaxed) & SYMMETRIC, Ordering::Relaxed);
 }
 
-/// Whether the owner has announced its sleep, and nobody has rung since.
-pub fn is_announced(word: &AtomicU32) -> bool {
-    word.load(Ordering::Relaxed) & STATE == SLEEPING
-}
-
 /// The light half toward the owner of a word: for whoever changes something that the owner looks at after [`prepare`].
 #[inline(always)]
 pub fn light_toward(word: &AtomicU32) {

@@ -8,7 +8,6 @@
 //! | `started` | an operation that goes on by itself, as who waits for it has it |
 //! | `call` | which collective that is, as members tell each other |
 //! | `algorithm` | the patterns in which strings travel |
-//! | `near`, `board` | collectives of members that share memory, and that memory |
 //! | `barrier` | barriers of teams, split in two and with names |
 //! | `post`, `arrival`, `departure`, `credit` | strings of bytes between members, and their messages |
 //! | `view` | a caller's bytes, where they lie; the only unsafe code |
@@ -28,13 +27,11 @@
 pub mod algorithm;
 mod arrival;
 pub mod barrier;
-mod board;
 mod call;
 mod credit;
 mod departure;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
-mod near;
 mod operation;
 mod post;
 mod standing;
@@ -45,7 +42,6 @@ mod view;
 pub use arrival::Landing;
 pub use call::{Call, Kind};
 pub use departure::Text;
-pub use near::{Combiner, NearCall, NearOperation, Pattern};
 pub use operation::{Exchange, Operation, Run};
 pub use post::HANDLER;
 pub use started::Started;
@@ -57,12 +53,11 @@ use crate::error::{Result, RmaError};
 use crate::message::Arrived;
 use crate::{Peer, Rank};
 use credit::Credit;
-use near::Near;
 use post::Key;
 use standing::Standing;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Operations that are counted apart, so that they need no common order.
 pub mod sequence {
@@ -89,9 +84,6 @@ pub struct Collectives {
     /// Operations that go on by themselves.
     going_on: AtomicUsize,
     standings: Mutex<HashMap<u64, Arc<Standing>>>,
-    /// Of the team of all, if its members share memory.
-    near_world: OnceLock<Option<Arc<Near>>>,
-    near_in_flight: Arc<AtomicUsize>,
     /// Numbers of teams that this rank has had for those that it might lead.
     led: AtomicU32,
     /// How often a list of ranks was made a team.
@@ -137,8 +129,6 @@ impl Collectives {
             to_step_count: AtomicUsize::new(0),
             going_on: AtomicUsize::new(0),
             standings: Mutex::default(),
-            near_world: OnceLock::new(),
-            near_in_flight: Arc::default(),
             led: AtomicU32::new(0),
             created: Mutex::default(),
             untold: Mutex::default(),
@@ -178,11 +168,6 @@ impl Collectives {
     pub fn progress(&self) {
         self.tell();
         self.step_queued(|_| true);
-        if self.near_in_flight.load(Ordering::Relaxed) > 0
-            && let Some(Some(near)) = self.near_world.get()
-        {
-            near.progress(true);
-        }
     }
 
     /// Steps the queued operations that `may_step` admits; the others stay queued.

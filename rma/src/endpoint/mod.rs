@@ -672,14 +672,6 @@ impl Endpoint {
         }
     }
 
-    /// [`Endpoint::ring`] of the domain's member at a position.
-    #[inline]
-    pub(crate) fn ring_member(&self, member: usize) {
-        if let Some(smp) = &self.smp {
-            smp.ring_index(member);
-        }
-    }
-
     /// Marks the endpoint as failed: every wait, send and poll, now and later, ends with this error (the first counts).
     pub fn fail(&self, error: RmaError) {
         if self.failure.set(error).is_ok() {

@@ -160,11 +160,6 @@ impl WaitState {
         InHandler { before: IN_HANDLER.replace(true) }
     }
 
-    /// Whether the thread that sleeps has announced it: what it waits for is looked at for the last time.
-    pub(super) fn is_about_to_sleep(&self) -> bool {
-        bell::is_announced(&self.sleeping)
-    }
-
     /// Whether a thread waits as the one that sleeps and delivers.
     pub(super) fn has_sleeper(&self) -> bool {
         lock(&self.parking).has_sleeper
@@ -342,11 +337,6 @@ impl Endpoint {
                 return Ok(condition().then_some(true));
             }
         }
-    }
-
-    /// Whether a thread that waits has announced that it goes to sleep: its condition must look at everything now.
-    pub(crate) fn is_about_to_sleep(&self) -> bool {
-        self.wait.is_about_to_sleep()
     }
 
     /// Wakes this process's threads that wait in this endpoint, so that they look at their conditions again. Called

@@ -67,30 +67,6 @@ static void promises(void) {
     if (me != 0) gasnet_coll_broadcast(GASNET_TEAM_ALL, &seen, 0, NULL, sizeof value, LOCAL_FLAGS);
     CHECK(seen == 4711);
 
-    /* Any number may be in flight, also where their bytes have no room at once, and be waited for in any order. */
-    {
-        enum { OPERATIONS = 300, WORDS = 512 };
-        size_t const row = (size_t)WORDS * nodes;
-        int *const from = (int *)malloc(OPERATIONS * row * sizeof(int));
-        int *const to = (int *)malloc(OPERATIONS * row * sizeof(int));
-        gasnet_coll_handle_t handles[OPERATIONS];
-        for (size_t i = 0; i < OPERATIONS * row; i++) from[i] = (int)(i * nodes + me);
-        for (int i = 0; i < OPERATIONS; i++) {
-            int const in = i % 3 == 0 ? GASNET_COLL_IN_ALLSYNC : GASNET_COLL_IN_MYSYNC;
-            int const flags = GASNET_COLL_LOCAL | in | GASNET_COLL_OUT_MYSYNC;
-            handles[i] = gasnet_coll_exchange_nb(GASNET_TEAM_ALL, to + i * row, from + i * row, WORDS * sizeof(int), flags);
-        }
-        for (int i = OPERATIONS - 1; i >= 0; i--) gasnet_coll_wait_sync(handles[i]);
-        for (size_t i = 0; i < OPERATIONS; i++)
-            for (size_t node = 0; node < nodes; node++)
-                for (size_t word = 0; word < WORDS; word++) {
-                    size_t const there = i * row + me * WORDS + word;
-                    CHECK(to[i * row + node * WORDS + word] == (int)(there * nodes + node));
-                }
-        free(from);
-        free(to);
-    }
-
     /* Progress: nodes in the middle of trees only poll until everybody else has the result. The data is larger than a
      * message. */
     {

@@ -293,6 +293,11 @@ impl Endpoint {
             .chain(work.iter().filter_map(|work| work.descriptor()))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
+        // An overwritten descriptor of -1 reads as none and ends the list: a thread that slept on the rest might never wake.
+        let own = 1 + usize::from(self.smp.is_some()) + usize::from(self.network.is_some());
+        if descriptors.len() < own {
+            return Err(RmaError::Usage("this program has overwritten memory of vgas".into()));
+        }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = [left, most].into_iter().flatten().min();
         let timeout = timeout

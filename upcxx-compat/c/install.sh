@@ -179,16 +179,28 @@ for conduit in $conduits; do
         [ $mode = seq ] || thread_flags="-pthread -D_REENTRANT"
         fill conduit-mode.mak.in "include/$conduit-conduit/$conduit-$mode.mak"
         fill gasnet.pc.in "lib/pkgconfig/gasnet-$conduit-$mode.pc"
-        # What a configuration has of its own: an object that says which it is, and the tools. Everything else is in libvgas.
-        $CC -O2 -fPIC "-DGASNET_CONDUIT_$conduit_upper" "-DGASNET_$mode_upper" -I"$to/include" \
-            -c "$here/csrc/configuration.c" -o "$scratch/configuration.o"
+        # A configuration's own: an object that names it, the names that configure scripts look for, and the tools. Everything else
+        # is in libvgas.
+        for source in configuration symbols; do
+            $CC -O2 -fPIC "-DGASNET_CONDUIT_$conduit_upper" "-DGASNET_$mode_upper" -I"$to/include" \
+                -c "$here/csrc/$source.c" -o "$scratch/$source.o"
+        done
         rm -f "$scratch/library.a"
-        $AR cr "$scratch/library.a" "$scratch/configuration.o" "$scratch"/tools_*.o
+        $AR cr "$scratch/library.a" "$scratch/configuration.o" "$scratch/symbols.o" "$scratch"/tools_*.o
         put "$scratch/library.a" "lib/libvgas-$conduit-$mode.a"
         # The library that clients name, often as the only one: a script for the linker, which names the rest. A copy of libvgas
         # in each of them would be gigabytes.
         echo "/* GNU ld script */ INPUT(libvgas-$conduit-$mode.a libvgas.a $script_libraries)" >"$scratch/library.a"
         put "$scratch/library.a" "lib/libgasnet-$conduit-$mode.a"
     done
+done
+# The libraries over which GASNet has these conduits: clients that know its own link them, too.
+for alias in $aliases; do
+    case $alias in
+    udp | mpi)
+        rm -f "$scratch/library.a"
+        $AR cr "$scratch/library.a"
+        put "$scratch/library.a" "lib/libam$alias.a" ;;
+    esac
 done
 echo "installed vgas $version in $prefix"

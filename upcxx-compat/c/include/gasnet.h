@@ -14,6 +14,14 @@
 
 #include "gasnet_core.h"
 #include "gasnet_extended.h"
+/* As in GASNet's own headers, in the form of <sys/param.h>. */
+#ifndef MIN
+#define MIN(a,b) (((a)<(b))?(a):(b))
+#endif
+#ifndef MAX
+#define MAX(a,b) (((a)>(b))?(a):(b))
+#endif
+
 /* Clients count on having teams and collectives with gasnet.h alone. */
 #include "gasnet_coll.h"
 

@@ -5,6 +5,7 @@ use crate::code;
 use crate::coll;
 use crate::fatal::fail;
 use crate::job::{self, RawHandler};
+use crate::launch::CONDUIT_IBV;
 use crate::long::{self, Long};
 use crate::segment;
 use crate::transfer::copied;
@@ -12,6 +13,7 @@ use libc::{c_int, c_void};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use vgas::{Runtime, say};
 use vgas_rma::Rank;
 use vgas_rma::endpoint::{Endpoint, Token, WaitMode};
 use vgas_rma::message::{Arrived, Payload, Source};
@@ -250,7 +252,7 @@ pub unsafe extern "C" fn vgasi_request_medium(
     count: c_int,
     words: *const u32,
 ) -> c_int {
-    if handler < CLIENT_HANDLERS || bytes > vgasi_medium_max() {
+    if handler < CLIENT_HANDLERS || is_too_long(bytes) {
         return code::BAD_ARG;
     }
     // SAFETY: as the caller promised.
@@ -332,7 +334,7 @@ pub unsafe extern "C" fn vgasi_reply_medium(
     count: c_int,
     words: *const u32,
 ) -> c_int {
-    if handler < CLIENT_HANDLERS || bytes > vgasi_medium_max() {
+    if handler < CLIENT_HANDLERS || is_too_long(bytes) {
         return code::BAD_ARG;
     }
     // SAFETY: as the caller promised.
@@ -380,10 +382,39 @@ pub unsafe extern "C" fn vgasi_message_source(token: *mut c_void, rank: *mut u32
     code::OK
 }
 
-/// Most bytes of a medium message; 0 before the job is joined, as of the others.
+/// Most bytes of a medium message of a client that was compiled for this conduit.
+pub(crate) fn medium_max(conduit: c_int, runtime: &Runtime) -> usize {
+    let constant = if conduit == CONDUIT_IBV { MEDIUM_MAX_IBV } else { MEDIUM_MAX };
+    constant.min(runtime.endpoint().medium_bytes_max())
+}
+
+/// `gasnet_AMMaxMedium` in the headers, which each conduit of vgas carries but those over cards.
+const MEDIUM_MAX: usize = 65_000;
+
+/// The same for clients compiled for `ibv`.
+const MEDIUM_MAX_IBV: usize = 8_000;
+
+/// Whether a medium message has too many bytes. Where the headers would allow it, and the conduit that `VGAS_CONDUIT` names does
+/// not, a line says so once.
+fn is_too_long(bytes: usize) -> bool {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let Some(job) = job::current() else { return bytes > 0 };
+    let limit = job.medium_max;
+    let by_conduit = limit == job.runtime.endpoint().medium_bytes_max();
+    if by_conduit && (limit + 1..=MEDIUM_MAX).contains(&bytes) && !TOLD.swap(true, Ordering::Relaxed) {
+        let conduit = job.runtime.settings().conduit.provider();
+        say::line(format_args!(
+            "vgas: a medium message of {bytes} bytes is refused: over {conduit} there are at most {limit}. Compile this program for \
+             the conduit ibv, whose gasnet_AMMaxMedium is less"
+        ));
+    }
+    bytes > limit
+}
+
+/// Most bytes of a medium message; 0 before the job is joined.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_medium_max() -> usize {
-    job::current().map_or(0, |job| job.runtime.endpoint().medium_bytes_max())
+    job::current().map_or(0, |job| job.medium_max)
 }
 
 /// Most bytes of a long request.

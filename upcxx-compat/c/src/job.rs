@@ -23,6 +23,8 @@ pub(crate) struct Job {
     pub(crate) runtime: Runtime,
     /// The process that has joined; children that it forks have not.
     pub(crate) process: u32,
+    /// Most bytes of a medium message.
+    pub(crate) medium_max: usize,
 }
 
 static JOB: OnceLock<Job> = OnceLock::new();
@@ -98,7 +100,8 @@ pub unsafe extern "C" fn vgasi_init(
     vgasi_nodes.store(runtime.ranks(), Ordering::Release);
     crash::tell_panics();
     segment::prepare(&runtime);
-    if JOB.set(Job { runtime, process: std::process::id() }).is_err() {
+    let medium_max = am::medium_max(conduit, &runtime);
+    if JOB.set(Job { runtime, process: std::process::id(), medium_max }).is_err() {
         return code::NOT_INIT;
     }
     coll::prepare();

@@ -38,7 +38,7 @@ const RANKS_VARIABLE: &str = "VGASNET_RANKS";
 /// ([`leading_number`]). [`RANKS_VARIABLE`] overrules both, and leaves all arguments to the client.
 const CONDUIT_SMP: c_int = 1;
 /// The conduit `ibv`.
-const CONDUIT_IBV: c_int = 3;
+pub(crate) const CONDUIT_IBV: c_int = 3;
 
 /// The conduit that a number of the headers means.
 fn conduit_name(number: c_int) -> &'static str {

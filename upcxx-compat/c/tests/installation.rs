@@ -62,7 +62,32 @@ fn installed_files_are_enough() {
     the_shared_library_has_the_tools(&bench, &prefix);
     the_command_starts_clients(&bench, &prefix, &source);
     configurations_cannot_be_mixed(&bench, &prefix, &source);
+    configure_scripts_find_gasnet(&bench, &prefix);
     aliases_are_conduits_to_their_clients(&bench, &prefix);
+}
+
+/// Goal: what configure scripts link to find GASNet is there, as is what they link beside its conduits of sockets and MPI; the
+/// limits of messages are constants, by which clients size arrays.
+fn configure_scripts_find_gasnet(bench: &Bench, prefix: &Path) {
+    let (source, program) = (bench.path().join("looks.c"), bench.path().join("looks"));
+    let (include, lib) =
+        (format!("-I{}", prefix.join("include").display()), format!("-L{}", prefix.join("lib").display()));
+    let build = |text: &str, libraries: &[&str]| {
+        std::fs::write(&source, text).expect("the folder is writable");
+        let mut command = Command::new(support::cc());
+        command.args(["-Wall", "-Werror", "-DGASNET_PAR", "-pthread", &include]).arg(&source).arg(&lib);
+        command.args(libraries).args(["-Wl,-S", "-o"]).arg(&program);
+        assert!(command.status().expect("a C compiler runs").success(), "{text}");
+    };
+    for symbol in ["gasnetc_AMPoll", "gasnetc_attach", "gasnetc_AMRequestShortM", "gasnetc_AMReplyLongM"] {
+        let text = format!("char {symbol}(void);\nint main(void) {{ return {symbol}(); }}\n");
+        build(&text, &["-lgasnet-smp-par"]);
+    }
+    let text = "#include <gasnet.h>\n#include <sys/param.h>\n\
+        static char buffer[gasnet_AMMaxMedium() + sizeof(int) * gasnet_AMMaxArgs()];\n\
+        int main(void) { return MIN(sizeof buffer, MAX(1, 2)) == 2 ? 0 : 1; }\n";
+    build(text, &["-lgasnet-smp-par", "-lamudp", "-lammpi"]);
+    run(&mut Command::new(&program));
 }
 
 /// Goal: a client that knows a fixed list of conduits, and checks which it got, finds one of them: in the names of files, of

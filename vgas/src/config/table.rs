@@ -329,7 +329,7 @@ settings! {
     /// Shared memory between the processes of a machine.
     smp: SmpSettings {
         /// The ring of messages from one process to another.
-        ring: PowerOfTwo = "256KiB", Launch, 64 * KIB => 64 * MIB;
+        ring: PowerOfTwo = "256KiB", Launch, 256 * KIB => 64 * MIB;
     }
 
     /// TCP between nodes.

@@ -25,6 +25,19 @@ pub enum ObjectError {
     /// What an earlier job has left under a name is something else.
     #[error(transparent)]
     Layout(Box<OtherLayout>),
+    /// A checkpoint while a lock is held: none was taken.
+    #[error(
+        "no checkpoint was taken: {holder} holds the lock at offset {at:#x} of {owner}, and what was taken out of it would have two owners when \
+         the heap is opened again; drop its guard before"
+    )]
+    LockHeld {
+        /// The rank with the guard.
+        holder: Rank,
+        /// The rank that has the lock.
+        owner: Rank,
+        /// The lock's place in that rank's part of the heap.
+        at: u64,
+    },
     /// A call that does not fit the heap, or those of the other ranks.
     #[error("{0}")]
     Usage(String),

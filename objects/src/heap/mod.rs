@@ -270,6 +270,11 @@ pub(crate) fn job() -> Result<&'static Runtime, ObjectError> {
     heap().map(|heap| &heap.runtime)
 }
 
+/// Returns the number of earlier jobs on this heap.
+pub(crate) fn jobs_before() -> Result<u32, ObjectError> {
+    heap().map(|heap| heap.jobs)
+}
+
 /// Ends the job: memory that somebody else may still use would otherwise be this rank's again. Mostly a rank was killed, which is what the
 /// job should be seen to end with: so it is a complaint, and no signal.
 pub(crate) fn cannot_go_on(why: &str) -> ! {

@@ -204,7 +204,8 @@ impl Objects {
     /// The job.
     ///
     /// # Safety
-    /// Its first segment is the heap's: no put, update or pointer of the caller's may reach it. Nothing collective may be called while
+    /// Its first segment is the heap's: no put, update or pointer of the caller's may reach it, and checkpoints are taken by
+    /// [`Objects::checkpoint`] only. Nothing collective may be called while
     /// another thread, or a closure around the call, hands or lends objects. Who leaves the job with it has no reference into the
     /// heap any more.
     pub unsafe fn runtime(&self) -> &Runtime {

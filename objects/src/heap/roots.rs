@@ -11,7 +11,7 @@ use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::mem::offset_of;
 use std::sync::{MutexGuard, PoisonError};
-use vgas::Reopened;
+use vgas::{Rank, Reopened};
 
 /// Most bytes of a root's name.
 const NAME_BYTES: usize = 64;
@@ -149,8 +149,13 @@ impl Objects {
     /// this job's own variables lead to takes room there, and is nobody's. Collective; no thread of any rank may use objects
     /// meanwhile ([`Objects::attach_named`]).
     ///
+    /// Locks must be free at a checkpoint. While a [`Guard`](crate::sync::Guard) exists, even a forgotten one, the heap has the value that was released
+    /// last, and the guard may have given away parts of it: a later job would find these twice. Read guards are allowed. Values in flight in a
+    /// [`channel`](crate::sync::channel) are not part of a checkpoint.
+    ///
     /// # Errors
-    /// As there; when the heap has no name; and when a node is lost, whose part is missing.
+    /// As there; [`ObjectError::LockHeld`] on all ranks, if one of them holds a lock; when the heap has no name; and when a node is lost, whose part is
+    /// missing. The last checkpoint stays then.
     pub fn checkpoint(&self) -> Result<(), ObjectError> {
         let heap = self.heap;
         if !heap.runtime.has_named_segments() {
@@ -164,9 +169,28 @@ impl Objects {
             // what others have freed of theirs then.
             (0..MEETINGS).try_for_each(|_| self.barrier())?;
         }
+        self.let_locks_settle()?;
         let roots = self.roots().as_ref().map(DBox::word);
         heap.head(roots).write(heap);
         Ok(heap.runtime.checkpoint()?)
+    }
+
+    /// Waits until the values of released locks are written. Fails on all ranks if one of them holds a lock. Collective.
+    fn let_locks_settle(&self) -> Result<(), ObjectError> {
+        let held = crate::sync::settle_locks()?;
+        let said: Vec<u8> =
+            held.map_or_else(Vec::new, |at| [u64::from(at.rank.0), at.offset].into_iter().flat_map(u64::to_le_bytes).collect());
+        let all = self.heap.runtime.barrier_exchange(&said)?;
+        let held = (0..).zip(&all).find_map(|(holder, said)| match said.as_chunks::<8>().0 {
+            [owner, at] => Some((holder, u64::from_le_bytes(*owner), u64::from_le_bytes(*at))),
+            _ => None,
+        });
+        match held {
+            Some((holder, owner, at)) => {
+                Err(ObjectError::LockHeld { holder: Rank(holder), owner: Rank(owner as u32), at })
+            }
+            None => Ok(()),
+        }
     }
 
     /// What was found of the heap's name; none when it was created now, or has none.

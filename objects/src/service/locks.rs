@@ -34,6 +34,8 @@ pub(crate) enum Request {
     CallBack { condition: u64, token: u64 },
     /// How many there are that somebody has or waits for, and conditions.
     Count,
+    /// Answered when the values of all locks released before are written: a lock that the caller still holds for writing.
+    Settle,
 }
 
 /// What they answer.
@@ -49,6 +51,8 @@ pub(crate) enum Answer {
     Unlocked,
     Notified,
     Counted(u64),
+    /// The owner and the offset of the first lock that the caller holds for writing.
+    Settled(Option<(u32, u64)>),
     /// Not here, or the caller does not have it, or it could not be read or written.
     Failed,
 }
@@ -126,6 +130,8 @@ pub(crate) struct LockService {
     held: HashMap<Place, Held>,
     under_way: HashMap<u64, UnderWay>,
     conditions: HashMap<u64, VecDeque<Sleeper>>,
+    /// Calls of [`Request::Settle`], each with the last ticket before it.
+    settling: VecDeque<(u64, Call)>,
 }
 
 impl Service for LockService {
@@ -175,6 +181,11 @@ impl Service for LockService {
                 let count = self.held.len() + self.conditions.len();
                 home.answer(call, &Answer::Counted(count as u64));
             }
+            Request::Settle if !call.is_awaited() => home.answer(call, &Answer::Failed),
+            Request::Settle => {
+                self.settling.push_back((self.next, call));
+                self.answer_settled(home);
+            }
         }
     }
 
@@ -203,6 +214,7 @@ impl Service for LockService {
                     home.answer(call, if result.is_ok() { &Answer::Unlocked } else { &Answer::Failed });
                 }
                 self.grant(place, home);
+                self.answer_settled(home);
             }
             None => {}
         }
@@ -213,6 +225,7 @@ impl Service for LockService {
     fn lost(&mut self, node: NodeId, home: &mut Home<'_, Self>) {
         let layout = home.layout().clone();
         let is_there = |peer: Peer| layout.node_of_peer(peer) == node;
+        self.settling.retain(|(_, call)| !is_there(call.from()));
         // Who else was to notify, nobody knows.
         for sleeper in self.conditions.drain().flat_map(|(_, waiting)| waiting) {
             if !is_there(sleeper.asked.call.from()) {
@@ -251,6 +264,22 @@ impl LockService {
         }
         held.waiting.push_back(asked);
         self.grant(place, home);
+    }
+
+    /// Answers each [`Request::Settle`] before which no write is in flight.
+    fn answer_settled(&mut self, home: &mut Home<'_, Self>) {
+        while let Some(&(last, _)) = self.settling.front() {
+            let is_write = |(ticket, what): (&u64, &UnderWay)| {
+                *ticket <= last && matches!(what, UnderWay::Written(..))
+            };
+            if self.under_way.iter().any(is_write) {
+                return;
+            }
+            let Some((_, call)) = self.settling.pop_front() else { return };
+            let who = call.from();
+            let held = self.held.iter().filter(|(_, held)| held.writer == Some(who));
+            home.answer(call, &Answer::Settled(held.map(|(place, _)| *place).min()));
+        }
     }
 
     /// Takes away the first of those that wait for a condition.
@@ -458,6 +487,30 @@ mod tests {
         trial.tell(Rank(1), &lock(false, false));
         trial.finish();
         assert!(trial.service().held.is_empty());
+    }
+
+    /// Goal: `Settle` is answered once the values released before it are written, and names a lock of the caller's only.
+    #[test]
+    fn released_values_are_written_before_locks_are_settled() {
+        let mut trial = trial();
+        trial.call(Rank(2), &lock(false, false));
+        trial.finish();
+        let settle = |trial: &mut Trial<LockService>, rank| trial.call(Rank(rank), &Request::Settle);
+        let settled = |place| Some(Ok(Answer::Settled(place)));
+        let (held, other) = (settle(&mut trial, 2), settle(&mut trial, 3));
+        assert_eq!((trial.answer(held), trial.answer(other)), (settled(Some((1, 64))), settled(None)));
+        trial.tell(Rank(2), &unlock(Some(&[7, 8])));
+        let all = [settle(&mut trial, 2), settle(&mut trial, 3)];
+        assert!(all.iter().all(|call| trial.answer(*call).is_none()), "before it is written");
+        trial.finish();
+        assert!(all.iter().all(|call| trial.answer(*call) == settled(None)));
+        assert_eq!(trial.memory(Rank(1))[64..66], [7, 8]);
+        let reader = trial.call(Rank(0), &lock(true, false));
+        let reads = settle(&mut trial, 0);
+        trial.finish();
+        assert!(trial.answer(reader).is_some() && trial.answer(reads) == settled(None), "it changes nothing");
+        trial.tell(Rank(0), &Request::Settle);
+        assert!(trial.service().settling.is_empty());
     }
 
     fn wait(changed: &[u8], token: u64) -> Request {

@@ -3,7 +3,9 @@
 use super::DAtomicU64;
 use super::mutex::{At, Guard, LockError};
 use super::wait::{self, Meets};
-use crate::heap::{ObjectError, cannot_be_had, cannot_go_on, job, lost_node, pass_on, place_of};
+use crate::heap::{
+    ObjectError, cannot_be_had, cannot_go_on, job, jobs_before, lost_node, pass_on, place_of,
+};
 use crate::service::Bytes;
 use crate::service::locks::{Answer, LockService, Request};
 use crate::task::meet;
@@ -41,9 +43,21 @@ use vgas::NodeId;
 /// ```
 #[derive(Debug, Portable, Shareable)]
 pub struct DCondvar {
-    /// The node of its locks, plus 1, when there was one. Its address is the condition's name.
+    /// The node of its locks, plus 1, once there is one (low 32 bits), and the number of earlier jobs on this heap (high 32 bits): a later job may
+    /// have other nodes. Its address is the condition's name.
     node: DAtomicU64,
     meets: Meets,
+}
+
+/// Encodes the node of a condition's locks.
+fn of_this_job(node: NodeId) -> Result<u64, ObjectError> {
+    Ok(u64::from(jobs_before()?) << 32 | (u64::from(node.0) + 1))
+}
+
+/// Decodes the node of a condition's locks; none if an earlier job has noted it.
+fn node_of(noted: u64) -> Result<Option<NodeId>, ObjectError> {
+    let is_of_this_job = noted >> 32 == u64::from(jobs_before()?);
+    Ok((noted as u32).checked_sub(1).filter(|_| is_of_this_job).map(NodeId))
 }
 
 /// Whether the time was over.
@@ -154,23 +168,30 @@ impl DCondvar {
 
     /// Says where its locks are.
     fn bind(&self, at: At) -> Result<(), ObjectError> {
-        let node = u64::from(at.node.0) + 1;
-        match self.node.compare_exchange(0, node)? {
-            Err(other) if other != node => Err(ObjectError::Usage(format!(
-                "a condition is waited for with locks of {} and of {}",
-                NodeId(other as u32 - 1),
-                at.node
-            ))),
-            _ => Ok(()),
+        let node = of_this_job(at.node)?;
+        let mut seen = 0;
+        loop {
+            match self.node.compare_exchange(seen, node)? {
+                Err(other) if other != node => match node_of(other)? {
+                    // Stale: of an earlier job.
+                    None => seen = other,
+                    Some(other) => {
+                        return Err(ObjectError::Usage(format!(
+                            "a condition is waited for with locks of {other} and of {}",
+                            at.node
+                        )));
+                    }
+                },
+                _ => return Ok(()),
+            }
         }
     }
 
     fn notify(&self, all: bool) {
         let notified = (|| {
-            let node = self.node.load()?;
-            if node > 0 {
+            if let Some(node) = node_of(self.node.load()?)? {
                 let condition = self.node.word().address();
-                job()?.tell::<LockService>(NodeId(node as u32 - 1), &Request::Notify { condition, all })?;
+                job()?.tell::<LockService>(node, &Request::Notify { condition, all })?;
             }
             Ok::<_, ObjectError>(())
         })();

@@ -38,6 +38,7 @@ pub use channel::{
     try_channel,
 };
 pub use condvar::{DCondvar, WaitTimeoutResult};
+pub(crate) use mutex::settle_locks;
 pub use mutex::{DMutex, Guard, LockError};
 pub(crate) use outlet::{look, settle};
 pub use rwlock::{DRwLock, ReadGuard};

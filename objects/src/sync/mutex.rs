@@ -39,7 +39,8 @@ pub(super) struct Held<T: Portable> {
 ///
 /// To lock it is a message to its home and the answer, with the value; to give it back is another. A value of up to 2 KiB; of more, lock a
 /// [`DBox`]. Who waits sleeps, and serves messages meanwhile. A rank that ends while it has it ends the job. A guard that is forgotten
-/// (`mem::forget`) has the lock for ever: whoever then locks or drops it waits for ever.
+/// (`mem::forget`) has the lock for ever: whoever then locks or drops it waits for ever. No checkpoint is taken while a guard exists
+/// ([`Objects::checkpoint`](crate::Objects::checkpoint)).
 ///
 /// ```no_run
 /// # use vgas_objects::{DVec, TaskError, scope, task};
@@ -219,6 +220,24 @@ impl At {
             let _ = job.tell::<LockService>(node, &Request::Unlock { owner, offset, changed });
         }
     }
+}
+
+/// Waits until the values of all locks that this rank has released are written. Returns a lock that the rank still holds for writing.
+pub(crate) fn settle_locks() -> Result<Option<GlobalAddress>, ObjectError> {
+    let job = job()?;
+    let calls = (0..job.nodes()).map(|node| Ok(job.start_call::<LockService>(NodeId(node), &Request::Settle)?));
+    let calls: Vec<_> = calls.collect::<Result<_, ObjectError>>()?;
+    let mut held = None;
+    for call in calls {
+        match wait::answer(call)? {
+            Answer::Settled(None) => {}
+            Answer::Settled(Some((owner, offset))) => {
+                held = held.or(Some(GlobalAddress::tiered(Rank(owner), offset)));
+            }
+            _ => return Err(ObjectError::Usage("locks could not be settled".into())),
+        }
+    }
+    Ok(held)
 }
 
 /// Makes bytes a value of this process.

@@ -6,7 +6,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::{Signal, getpid, kill_process};
 use std::path::Path;
+use std::time::Duration;
 use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas_objects::sync::{DArc, DCondvar, DMutex, Receiver, Sender, channel};
 use vgas_objects::{DBox, HeapOptions, ObjectError, Objects, Portable, Shareable, heaps_at_rest};
 
 /// What a rank does in one of the jobs, which says how often the heap was changed before.
@@ -21,6 +23,8 @@ const PARTS: &[(&str, Part)] = &[
     ("kept_other_heap", other_heap),
     ("kept_plain", plain),
     ("kept_no_heap", no_heap),
+    ("kept_locks_close", close_locks),
+    ("kept_locks_open", open_locks),
 ];
 
 pub fn part(name: &str) -> Option<Part> {
@@ -67,7 +71,9 @@ pub fn sequence() -> Result<(), String> {
     if all.len() != 1 || all[0].name != "heap" {
         return Err(format!("{} heaps", all.len()));
     }
-    refused("kept_no_heap")
+    refused("kept_no_heap")?;
+    job("kept_locks_close", 0, 2)?;
+    job("kept_locks_open", 0, 1)
 }
 
 /// Goal: who looks at a heap at rest is told what is in it, and changes nothing; of damaged files, whatever is damaged, told so in a
@@ -320,5 +326,86 @@ fn use_up(runtime: Runtime, changes: u64) -> Outcome {
     let bytes = large.len() as u64 * 8000;
     ensure(bytes > HEAP.bytes * 84 / 100, || format!("only {bytes} bytes can be used"))?;
     drop(large);
+    end(objects)
+}
+
+/// The heap of the jobs about locks.
+fn attach_locks(runtime: Runtime) -> Result<Objects, Box<dyn std::error::Error>> {
+    // SAFETY: as of `attach`.
+    Ok(unsafe { Objects::attach_named(runtime, &HEAP, "locks") }?)
+}
+
+type SharedLock = DArc<DMutex<Option<DBox<u64>>>>;
+
+fn keep_any<T: Portable>(objects: &Objects, name: &str, value: T) -> Outcome {
+    Ok(objects.keep(name, DBox::new(value)).map_err(|refused| refused.why.to_string())?)
+}
+
+/// Goal: no checkpoint is taken while a rank holds a lock, of its own or another node, or has forgotten a guard: what was taken out of the lock would
+/// have two owners in the next job. All ranks hear which rank holds which lock.
+fn close_locks(runtime: Runtime, _: u64) -> Outcome {
+    let objects = attach_locks(runtime)?;
+    let me = objects.rank();
+    let refused = |holder: u32, owner: u32| match objects.checkpoint() {
+        Err(ObjectError::LockHeld { holder: Rank(by), owner: Rank(of), .. }) if (by, of) == (holder, owner) => {
+            Ok(())
+        }
+        other => Err(format!("{me}: a checkpoint with a lock of {owner} held by {holder}: {other:?}")),
+    };
+    let (first, second) = (Rank(0), Rank(1));
+    if me == first {
+        let lock: SharedLock = DArc::new(DMutex::new(Some(DBox::new(1))));
+        objects.hand::<SharedLock>(first, second, Some(DBox::new(lock.clone())))?;
+        keep_any(&objects, "lock", lock)?;
+        refused(1, 0)?;
+        objects.checkpoint()?;
+        let lock = DMutex::new(DBox::new(5u64));
+        std::mem::forget(lock.lock()?);
+        std::mem::forget(lock);
+    } else {
+        let lock = objects.hand::<SharedLock>(first, second, None)?.ok_or("no lock")?.into_inner();
+        let mut guard = lock.lock()?;
+        let taken = guard.take().ok_or("an empty lock")?;
+        objects.keep("box", taken).map_err(|refused| refused.why.to_string())?;
+        let turn = (DMutex::new(0u64), DCondvar::new());
+        drop(turn.1.wait_timeout(turn.0.lock()?, Duration::from_millis(1))?);
+        keep_any(&objects, "turn", turn)?;
+        let (sender, receiver) = channel::<DBox<u64>>(4);
+        sender.send(DBox::new(7)).map_err(|_| "nobody receives")?;
+        keep_any(&objects, "sender", sender)?;
+        keep_any(&objects, "receiver", receiver)?;
+        refused(1, 0)?;
+        // A released value is part of the next checkpoint, at once.
+        drop(guard);
+        objects.checkpoint()?;
+    }
+    refused(0, 0)?;
+    end(objects)
+}
+
+/// Goal: what was taken out of a lock has one owner in the next job; conditions and ends of channels that were kept are of use, or say that they are
+/// closed, though their node is gone.
+fn open_locks(runtime: Runtime, _: u64) -> Outcome {
+    let objects = attach_locks(runtime)?;
+    if objects.rank() == Rank(0) {
+        let lock = objects.root::<SharedLock>("lock")?.ok_or("no lock")?.into_inner();
+        let found = lock.try_lock()?.ok_or("the lock is held")?.take();
+        ensure(found.is_none(), || format!("a box has two owners: {found:?}"))?;
+    } else {
+        let own = objects.root::<u64>("box")?.ok_or("no box")?;
+        ensure(*own == 1, || format!("{own} is not 1"))?;
+        let turn = objects.root::<(DMutex<u64>, DCondvar)>("turn")?.ok_or("no condition")?.into_inner();
+        turn.1.notify_all();
+        let (guard, waited) = turn.1.wait_timeout(turn.0.lock()?, Duration::from_millis(1))?;
+        ensure(waited.timed_out() && *guard == 0, || "somebody has notified".into())?;
+        turn.1.notify_all();
+        drop(guard);
+        let sender = objects.root::<Sender<DBox<u64>>>("sender")?.ok_or("no sender")?.into_inner();
+        let receiver = objects.root::<Receiver<DBox<u64>>>("receiver")?.ok_or("no receiver")?.into_inner();
+        let sent = sender.send_checked(DBox::new(8));
+        let received = receiver.recv_checked();
+        println!("sent {sent:?}, received {received:?}");
+    }
+    objects.barrier()?;
     end(objects)
 }

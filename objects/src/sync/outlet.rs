@@ -474,7 +474,9 @@ fn run() {
         drop(outlets);
         for outlet in refused {
             // A program's `Drop` may panic, which is said by then, and is nobody's to hear here.
-            let _ = catch_unwind(AssertUnwindSafe(|| outlet.discard()));
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| outlet.discard())) {
+                crate::task::drop_payload(panic);
+            }
         }
     }
 }

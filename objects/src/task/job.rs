@@ -241,7 +241,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
         }));
         let ended = ended.unwrap_or_else(|panic| {
             let rank = rank().unwrap_or(Rank(u32::MAX));
-            Err(TaskError::Panicked { rank, message: lend::said(&*panic) })
+            Err(TaskError::Panicked { rank, message: lend::message_of(panic) })
         });
         // Before its result is seen, what it has sent is there.
         let ended = super::settle().map_err(TaskError::from).and(ended);

@@ -341,18 +341,25 @@ pub(super) fn run<'s, A: Arguments<'s>, R: Portable>(
     unsafe { A::Lent::give_back(&mut frame, &mut outcome) };
     match ended {
         Ok(result) => give(result, &mut outcome),
-        Err(panic) => {
-            outcome.extend(said(&*panic).bytes().take(BYTES_MAX));
-        }
+        Err(panic) => outcome.extend(message_of(panic).bytes().take(BYTES_MAX)),
     }
     Some(outcome)
 }
 
-/// What a panic has said.
-pub(super) fn said(panic: &(dyn Any + Send)) -> String {
-    let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
-    let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
-    said.unwrap_or_else(|| "it did not say why".into())
+/// Returns a panic's message, and drops its payload.
+pub(super) fn message_of(panic: Box<dyn Any + Send>) -> String {
+    let message = panic.downcast_ref::<&str>().map(|message| (*message).to_owned());
+    let message = message.or_else(|| panic.downcast_ref::<String>().cloned());
+    drop_payload(panic);
+    message.unwrap_or_else(|| "it did not say why".into())
+}
+
+/// Drops the payload of a panic. If that panics in turn, which the panic hook reports, the second payload is leaked: std leaves a payload to the
+/// thread that joins, here nobody gets it, and whoever waits for the task must hear of its end.
+pub(crate) fn drop_payload(panic: Box<dyn Any + Send>) {
+    if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(next);
+    }
 }
 
 /// The result, of bytes that a task has returned; none if they are not as many.

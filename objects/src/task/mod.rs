@@ -33,6 +33,7 @@ pub(crate) use alone::{Holds, meet};
 pub use call::Call;
 pub use entry::{Task, a_task_gets_what_it_uses_as_arguments, task_of};
 pub(crate) use here::{number_of, run_here};
+pub(crate) use lend::drop_payload;
 pub use lend::{Arguments, Lent};
 pub(crate) use pool::is_within_run;
 pub use pool::{TaskCounts, task_counts};

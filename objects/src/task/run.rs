@@ -5,6 +5,7 @@ use super::program::program;
 use super::{spare, travel};
 use crate::heap::{ObjectError, Objects, complain, goes_on};
 use crossbeam_deque::Worker;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use vgas::Rank;
 
 /// The watch's stack at least: it takes in messages.
@@ -59,7 +60,8 @@ impl Objects {
     /// With the first rank, `main` is lost: the job ends, also where it would go on without another.
     ///
     /// # Panics
-    /// On the first rank, when `main` does; the tasks that it has not waited for have ended then.
+    /// On the first rank, when `main` does, with its payload. All ranks have ended the run then, with the tasks that `main` has not waited for: a
+    /// program that catches the panic goes on as after any run.
     pub fn run<R>(&self, options: &RunOptions, main: impl FnOnce() -> R) -> Result<Option<R>, ObjectError> {
         let runtime = self.job();
         if is_within_run() {
@@ -111,7 +113,7 @@ impl Objects {
                 pool.stop();
                 ObjectError::Usage(format!("a worker cannot be started: {why}"))
             };
-            // Also when `main` panics: the scope waits for the watch.
+            // Also where a worker cannot be started: the scope waits for the watch.
             let close = Close(pool);
             // It drops values for others, as workers do.
             let watch = start("objects-watch", options.stack_bytes.max(WATCH_STACK_BYTES));
@@ -127,16 +129,20 @@ impl Objects {
             }
             let result = queues.pop().map(|queue| {
                 let _member = Member::new(pool, queue, false);
-                let stop = Stop(pool);
-                let result = main();
-                drop(stop);
+                // A panic goes on when all ranks have ended the run: they meet at its end.
+                let result = catch_unwind(AssertUnwindSafe(main));
+                stop(pool);
                 result
             });
-            let ended = all.into_iter().map(|worker| match worker.join() {
-                Ok(ended) => ended,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            let ended = ended.fold(Ok(()), Result::and).and(spare::end());
+            let mut panicked = None;
+            let mut ended = Ok(());
+            for worker in all {
+                match worker.join() {
+                    Ok(worked) => ended = ended.and(worked),
+                    Err(panic) => panicked = Some(panic),
+                }
+            }
+            let ended = ended.and(spare::end());
             pool.end();
             // What comes until all are here, the watch says is over.
             let all_are_here = match runtime.barrier() {
@@ -148,6 +154,10 @@ impl Objects {
             // What has come since the watch looked last.
             pool.refuse_all();
             pool.give_room();
+            let result = match (result.transpose(), panicked) {
+                (Err(panic), _) | (Ok(_), Some(panic)) => resume_unwind(panic),
+                (Ok(result), None) => result,
+            };
             ended?;
             all_are_here?;
             Ok::<_, ObjectError>(result)
@@ -156,15 +166,11 @@ impl Objects {
     }
 }
 
-/// Ends the workers of all ranks, also when `main` panics.
-struct Stop(&'static Pool);
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        if let Err(error) = travel::stop(self.0) {
-            // Somebody is lost, and with it the job.
-            complain(&format!("tasks cannot be ended: {error}"));
-        }
+/// Ends the workers of all ranks.
+fn stop(pool: &Pool) {
+    if let Err(error) = travel::stop(pool) {
+        // A rank is lost, and with it the job.
+        complain(&format!("tasks cannot be ended: {error}"));
     }
 }
 

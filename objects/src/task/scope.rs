@@ -4,6 +4,7 @@ use super::entry::Task;
 use super::job::{Failures, Job, Leaves, Returns, Running};
 use super::lend::{self, Arguments, Lent};
 use super::pool::{Pool, erase, pool};
+use super::spare::{Blocked, poll_in_place};
 use super::{Place, TaskError};
 use crate::heap::{cannot_go_on, rank_of};
 use crate::portable::Portable;
@@ -11,7 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use vgas::Rank;
 
@@ -35,7 +36,8 @@ pub(super) fn begin<'s, A: Arguments<'s, Lent: 's> + 's, R: Portable>(
     let (pool, to) = match to {
         Ok(to) => to,
         Err(why) => {
-            return JoinHandle { task: Arc::new(Job::<A, R>::refused(task, why, scope)), is_lent: false };
+            let task = Arc::new(Job::<A, R>::refused(task, why, scope));
+            return JoinHandle { task, is_lent: false, polled: OnceLock::new() };
         }
     };
     let leaves = match to {
@@ -55,7 +57,7 @@ pub(super) fn begin<'s, A: Arguments<'s, Lent: 's> + 's, R: Portable>(
             }
         }
     }
-    JoinHandle { task: job, is_lent }
+    JoinHandle { task: job, is_lent, polled: OnceLock::new() }
 }
 
 fn choose<'s, A: Arguments<'s>>(
@@ -100,7 +102,8 @@ fn usage(what: String) -> TaskError {
 /// thread does not wait with a lock that other tasks need; nor does it drop the handles of tasks that wait for itself: where `?` leaves a function
 /// with a [`Receiver`](crate::sync::Receiver) in one variable and the handles of those who send in a later one, the handles go first, and wait for ever. Have
 /// the receiver declared after them. Awaiting runs nothing, and keeps no thread: an executor of the
-/// program's choice is woken when the task has ended.
+/// program's choice is woken when the task has ended. While a worker polls a handle, also by [`JoinHandle::is_over`], another worker takes its place:
+/// a `block_on` within a task ends, with one worker, too.
 ///
 /// ```no_run
 /// # use vgas_objects::{TaskError, spawn, task};
@@ -114,6 +117,8 @@ fn usage(what: String) -> TaskError {
 pub struct JoinHandle<'s, R: Portable> {
     task: Arc<dyn Returns<R> + 's>,
     is_lent: bool,
+    /// Another worker in the place of the one that polls.
+    polled: OnceLock<Arc<Blocked>>,
 }
 
 impl<R: Portable> fmt::Debug for JoinHandle<'_, R> {
@@ -134,7 +139,20 @@ impl<R: Portable> JoinHandle<'_, R> {
 
     /// Whether it has ended, so that [`JoinHandle::join`] does not wait.
     pub fn is_over(&self) -> bool {
-        self.task.is_over()
+        let is_over = self.task.is_over();
+        if !is_over {
+            self.polls();
+        }
+        is_over
+    }
+
+    /// The program looks again later, and may keep this thread meanwhile.
+    fn polls(&self) {
+        if self.polled.get().is_none()
+            && let Some(blocked) = poll_in_place()
+        {
+            let _ = self.polled.set(blocked);
+        }
     }
 
     fn wait(&self) -> Result<(), crate::ObjectError> {
@@ -160,6 +178,7 @@ impl<R: Portable> Future for JoinHandle<'_, R> {
     /// When it has said its result already.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if !self.task.wakes(context.waker()) {
+            self.polls();
             return Poll::Pending;
         }
         match self.task.take() {

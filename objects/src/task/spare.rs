@@ -1,11 +1,12 @@
 //! Workers in the place of those that wait for something else than a task, or for a task and must not run others ([`super::alone`]): what they wait for may be done by a task that no other
-//! worker would begin.
+//! worker would begin. So does one for a worker that polls for the end of a task, since the program may park its thread meanwhile.
 
 use super::pool::{IS_WORKER, Member, pool};
 use super::run::RunOptions;
 use crate::heap::ObjectError;
 use crossbeam_deque::Worker;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -46,23 +47,20 @@ pub(super) fn end() -> Result<(), ObjectError> {
     let mut all = Ok(());
     loop {
         let Some(spare) = workers().spare.pop() else { return all };
-        let panicked = || Err(ObjectError::Usage("a worker has panicked".into()));
-        all = all.and(spare.join().unwrap_or_else(|_| panicked()));
+        let ended = spare.join().unwrap_or_else(|panic| {
+            super::drop_payload(panic);
+            Err(ObjectError::Usage("a worker has panicked".into()))
+        });
+        all = all.and(ended);
     }
 }
 
-/// Waits; if this thread is a worker, there is another one meanwhile.
-pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
-    if !IS_WORKER.get() {
-        return wait();
-    }
-    struct Waits;
-    impl Drop for Waits {
-        fn drop(&mut self) {
-            workers().waiting -= 1;
-        }
-    }
-    let _waits = {
+/// A worker that does not run tasks: until this is dropped, another worker takes its place.
+#[derive(Debug)]
+pub(super) struct Blocked;
+
+impl Blocked {
+    fn begin() -> Self {
         let mut workers = workers();
         workers.waiting += 1;
         if workers.spare.len() < workers.waiting
@@ -78,7 +76,36 @@ pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
                 pool.work()
             }));
         }
-        Waits
-    };
+        Self
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        workers().waiting -= 1;
+    }
+}
+
+/// Waits; if this thread is a worker, there is another one meanwhile.
+pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
+    let _blocked = IS_WORKER.get().then(Blocked::begin);
     wait()
+}
+
+thread_local! {
+    /// Shared by the handles that this thread polls.
+    static POLLS: RefCell<Weak<Blocked>> = const { RefCell::new(Weak::new()) };
+}
+
+/// Notes that this thread polls for the end of a task, and may be parked by the program until then: if it is a worker, another one takes its place
+/// as long as a result of this function exists.
+pub(super) fn poll_in_place() -> Option<Arc<Blocked>> {
+    if !IS_WORKER.get() {
+        return None;
+    }
+    POLLS.with_borrow_mut(|polls| {
+        let blocked = polls.upgrade().unwrap_or_else(|| Arc::new(Blocked::begin()));
+        *polls = Arc::downgrade(&blocked);
+        Some(blocked)
+    })
 }

@@ -74,6 +74,14 @@ pub const ALL: &[Scenario] = &[
         rank: |o, s| all(o, s, awaited),
         ends_with: None,
     },
+    Scenario {
+        name: "task_awaited_within",
+        jobs: &[(1, 1), (2, 1), (2, 2)],
+        heap: HEAP,
+        rank: |o, s| all(o, s, awaited_within),
+        ends_with: None,
+    },
+    Scenario { name: "task_main_panics", jobs: JOBS, heap: HEAP, rank: main_panics, ends_with: None },
     Scenario { name: "task_forgotten", jobs: JOBS, heap: HEAP, rank: forgotten, ends_with: None },
     Scenario {
         name: "task_killed",
@@ -386,8 +394,77 @@ fn panics(objects: &Objects, _seed: u64) -> Outcome {
         })?;
     }
     ensure(*number == 17, || format!("{}", *number))?;
+    // A payload that panics when it is dropped, with another one.
+    for at in [Rank(0), to] {
+        let ended = spawn_to(at, task!(|_n: ()| -> () { std::panic::panic_any(Bomb(2)) }), ()).join();
+        let is_told = matches!(&ended, Err(TaskError::Panicked { rank, .. }) if *rank == at);
+        ensure(is_told, || format!("a task on {at} with such a payload: {ended:?}"))?;
+    }
     let fine = spawn_to(to, task!(|_n: ()| -> u64 { 7 }), ()).join()?;
     ensure(fine == 7, || "a worker was lost".into())
+}
+
+/// Panics when it is dropped, so often within each other.
+struct Bomb(u32);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if let Some(left) = self.0.checked_sub(1) {
+            std::panic::panic_any(Bomb(left));
+        }
+    }
+}
+
+/// Goal: a program that catches a panic of `main` goes on with all ranks at the same place, and its tasks have ended.
+fn main_panics(objects: &Objects, _seed: u64) -> Outcome {
+    std::panic::set_hook(Box::new(|_| {}));
+    let is_first = objects.rank() == Rank(0);
+    let last = Rank(objects.ranks() - 1);
+    for round in 0..3u64 {
+        let run = || {
+            objects.run(&RunOptions::default(), || {
+                std::mem::forget(spawn_to(last, task!(|number: u64| -> u64 { number }), round));
+                std::panic::panic_any(round)
+            })
+        };
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+            Err(payload) => {
+                let is_its_own = payload.downcast_ref() == Some(&round);
+                ensure(is_first && is_its_own, || "another panic".into())?;
+            }
+            Ok(ended) => ensure(!is_first && ended?.is_none(), || "no panic".into())?,
+        }
+        objects.barrier()?;
+    }
+    let ran = objects.run(&RunOptions::default(), || spawn_to(last, task!(|_n: ()| -> u64 { 7 }), ()).join())?;
+    ensure(ran.transpose()? == is_first.then_some(7), || "tasks do not run any more".into())?;
+    nothing_is_left(objects)
+}
+
+/// Waits within a task for another one of its rank, as the program's executor does, or by looking again and again.
+fn waits(depth: u64) -> u64 {
+    let Some(less) = depth.checked_sub(1) else { return 0 };
+    let here = Place::Rank(rank().unwrap_or(Rank(0)));
+    let inner = spawn_to(here, task!(|depth: u64| -> u64 { waits(depth) }), less);
+    let found = match depth % 2 {
+        0 => block_on(inner),
+        _ => {
+            let _ = vgas_testing::until(crate::NOTICED_WITHIN, || inner.is_over().then_some(()));
+            if inner.is_over() { inner.join() } else { Err(TaskError::Stopped) }
+        }
+    };
+    found.map_or(u64::MAX, |found| found.saturating_add(1))
+}
+
+/// Goal: a task that keeps its thread until another one has ended does not keep that from beginning, though its rank has one worker.
+fn awaited_within(objects: &Objects, _seed: u64) -> Outcome {
+    for at in (0..objects.ranks()).map(Rank) {
+        for depth in [1, 2, 5] {
+            let found = spawn_to(at, task!(|depth: u64| -> u64 { waits(depth) }), depth).join()?;
+            ensure(found == depth, || format!("{found} of {depth} tasks within each other have ended on {at}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Goal: random tasks do what the same functions do.

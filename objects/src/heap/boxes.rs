@@ -1,6 +1,7 @@
 //! [`DBox`]: an owned object in the global heap.
 
 use super::borrow::{MutRef, Ref};
+use super::drops::Level;
 use super::error::ObjectError;
 use super::shape::Shape;
 use super::tied::TBox;
@@ -153,13 +154,12 @@ pub(super) fn fail(error: &ObjectError) -> ! {
     panic!("{error}");
 }
 
-/// [`fail`], which names the program's call.
+/// [`fail`], out of line, which names the program's call.
 #[cold]
 #[inline(never)]
-pub(super) fn fail_for(error: ObjectError, here: &'static Location<'static>) -> ! {
-    let error = error.for_call(here);
-    // Where a program's call is the caller's, the panic says so itself; this is for what has been called for it.
-    panic!("{error}");
+#[track_caller]
+pub(super) fn fail_for(error: ObjectError) -> ! {
+    fail(&error.for_call(Location::caller()))
 }
 
 /// What was had, or the end, which names the program's call.
@@ -196,9 +196,17 @@ impl<T: Portable> DBox<T> {
     /// When no room is left, as [`Box::new`] ends then; [`DBox::try_new`] gives the value back instead. And where there is no heap.
     #[track_caller]
     pub fn new(value: T) -> Self {
-        match Self::try_new(value) {
-            Ok(new) => new,
-            Err(refused) => fail(&refused.why),
+        // Not by way of `try_new`: a value may be large, and each result that has it is another copy on the stack of a debug build.
+        match slot_for::<T>() {
+            Ok((word, true)) => Self::put_here(word, value),
+            Ok((word, false)) => match put_there(word, &value) {
+                Ok(()) => {
+                    std::mem::forget(value);
+                    Self::of(word)
+                }
+                Err(why) => fail(&why),
+            },
+            Err(why) => fail(&why),
         }
     }
 
@@ -207,10 +215,51 @@ impl<T: Portable> DBox<T> {
     /// # Errors
     /// With the value, when no room is left, or there is no heap: [`ObjectError::Full`] says how much was wanted, and who was asked.
     pub fn try_new(value: T) -> Result<Self, Refused<T>> {
-        let placed = heap().and_then(|heap| heap.place(const { Shape::of::<T>() }.class));
+        let placed = slot_for::<T>().and_then(|(word, is_here)| match is_here {
+            true => Ok((word, true)),
+            false => put_there(word, &value).map(|()| (word, false)),
+        });
         match placed {
-            Ok(word) if OWN.offset_of(word.address()).is_some() => Ok(Self::put_here(word, value)),
-            Ok(word) => Self::put_there(word, value),
+            Ok((word, true)) => Ok(Self::put_here(word, value)),
+            Ok((word, false)) => {
+                std::mem::forget(value);
+                Ok(Self::of(word))
+            }
+            Err(why) => Err(Refused { value, why: Box::new(why) }),
+        }
+    }
+
+    /// Places the value of a std box as [`DBox::new`] does. It goes from there to its place, and never onto the stack: for values of megabytes. As
+    /// `From`, where there may be no room.
+    ///
+    /// ```no_run
+    /// # use vgas_objects::{DBox, ObjectError};
+    /// fn zeros() -> Result<DBox<[u8; 16 << 20]>, ObjectError> {
+    ///     // SAFETY: zeros are bytes.
+    ///     let zeros = unsafe { Box::<[u8; 16 << 20]>::new_zeroed().assume_init() };
+    ///     Ok(DBox::try_from_box(zeros)?)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// With the box, as [`DBox::try_new`].
+    pub fn try_from_box(value: Box<T>) -> Result<Self, Refused<Box<T>>> {
+        let placed = slot_for::<T>().and_then(|(word, is_here)| match is_here {
+            true => {
+                let to = with_exposed_provenance_mut::<T>(word.address() as usize);
+                // SAFETY: rule 1: a slot for such a value, which is nobody else's; the value is given up below.
+                unsafe { to.copy_from_nonoverlapping(&raw const *value, 1) };
+                Ok(word)
+            }
+            false => put_there(word, &*value).map(|()| word),
+        });
+        match placed {
+            Ok(word) => {
+                let value = Box::into_raw(value).cast::<ManuallyDrop<T>>();
+                // SAFETY: the memory of that box, whose value has been moved out: only the memory is freed.
+                drop(unsafe { Box::from_raw(value) });
+                Ok(Self::of(word))
+            }
             Err(why) => Err(Refused { value, why: Box::new(why) }),
         }
     }
@@ -235,22 +284,6 @@ impl<T: Portable> DBox<T> {
         Self::of(word)
     }
 
-    /// Into a slot of another rank, which that has just given.
-    #[cold]
-    #[inline(never)]
-    fn put_there(word: Word, value: T) -> Result<Self, Refused<T>> {
-        leave_behind(&value);
-        let value = ManuallyDrop::new(value);
-        let from = std::ptr::from_ref(&*value).cast::<u8>();
-        // SAFETY: the bytes of the value, which is this function's; padding is never looked at.
-        let bytes = unsafe { std::slice::from_raw_parts(from, size_of::<T>()) };
-        let put = heap().and_then(|heap| heap.put_elsewhere(word, const { &Shape::of::<T>() }, bytes));
-        match put {
-            Ok(()) => Ok(Self::of(word)),
-            Err(why) => Err(Refused { value: ManuallyDrop::into_inner(value), why: Box::new(why) }),
-        }
-    }
-
     /// Its word: where the object is, and in which colour.
     pub fn word(this: &Self) -> Word {
         this.link.word
@@ -269,20 +302,33 @@ impl<T: Portable> DBox<T> {
     #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {
         if !self.is_mine() {
-            self.bring(Location::caller());
+            self.bring();
         }
         // SAFETY: rules 1 and 2: it is in the own partition now, and the box is mutably borrowed.
         unsafe { &mut *with_exposed_provenance_mut(self.link.word.address() as usize) }
     }
 
-    /// Takes the value out of the heap.
+    /// Takes the value out of the heap. A value of megabytes does better with [`DBox::into_std_box`].
     ///
     /// # Panics
     /// When the object cannot be had; it stays where it is then, and is nobody's.
     #[track_caller]
     pub fn into_inner(self) -> T {
         let word = self.into_word();
-        had(heap().and_then(|heap| take(heap, word)))
+        let mut value = MaybeUninit::<T>::uninit();
+        had(heap().and_then(|heap| take(heap, word, &mut value)));
+        // SAFETY: rule 3: the bytes of the object.
+        unsafe { value.assume_init() }
+    }
+
+    /// Takes the value out of the heap, into a std box, without the stack.
+    ///
+    /// # Panics
+    /// As [`DBox::into_inner`].
+    #[track_caller]
+    pub fn into_std_box(self) -> Box<T> {
+        let word = self.into_word();
+        had(heap().and_then(|heap| take_boxed(heap, word)))
     }
 
     /// Sees to it that the object is here, and that nobody finds what it was.
@@ -304,46 +350,83 @@ impl<T: Portable> DBox<T> {
     /// Makes the object this rank's, or ends.
     #[cold]
     #[inline(never)]
-    fn bring(&mut self, here: &'static Location<'static>) {
-        if let Err(error) = self.make_own() {
-            fail_for(error, here);
-        }
+    #[track_caller]
+    fn bring(&mut self) {
+        had(self.make_own());
     }
 
     /// Where a copy of the object is, which is elsewhere, or the end.
     #[cold]
     #[inline(never)]
-    fn find(&self, here: &'static Location<'static>) -> u64 {
-        let found = heap().and_then(|heap| heap.find(&self.link, const { &Shape::of::<T>() }));
-        found.unwrap_or_else(|error| fail_for(error, here))
+    #[track_caller]
+    fn find(&self) -> u64 {
+        had(heap().and_then(|heap| heap.find(&self.link, const { &Shape::of::<T>() })))
     }
 }
 
-/// Moves a value to the stack, and frees its slot.
-fn take<T: Portable>(heap: &Heap, word: Word) -> Result<T, ObjectError> {
+/// A slot for a value of this type, and whether it is in this rank's partition.
+fn slot_for<T: Portable>() -> Result<(Word, bool), ObjectError> {
+    let word = heap()?.place(const { Shape::of::<T>() }.class)?;
+    Ok((word, OWN.offset_of(word.address()).is_some()))
+}
+
+/// Writes a value into a slot of another rank, which that has just given. The caller gives the value up.
+#[cold]
+#[inline(never)]
+fn put_there<T: Portable>(word: Word, value: &T) -> Result<(), ObjectError> {
+    leave_behind(value);
+    let from = std::ptr::from_ref(value).cast::<u8>();
+    // SAFETY: the bytes of the value, which only the caller has; padding is never looked at.
+    let bytes = unsafe { std::slice::from_raw_parts(from, size_of::<T>()) };
+    heap()?.put_elsewhere(word, const { &Shape::of::<T>() }, bytes)
+}
+
+/// Moves a value out of the heap, and frees its slot.
+fn take<T: Portable>(heap: &Heap, word: Word, value: &mut MaybeUninit<T>) -> Result<(), ObjectError> {
     let shape = const { &Shape::of::<T>() };
-    let mut value = MaybeUninit::<T>::zeroed();
     let is_own = OWN.offset_of(word.address()).is_some();
+    let to = value.as_mut_ptr();
     if is_own {
         // SAFETY: rule 2: the caller owns the object, and its slot is freed.
-        unsafe {
-            value.as_mut_ptr().copy_from_nonoverlapping(with_exposed_provenance(word.address() as usize), 1)
-        };
+        unsafe { to.copy_from_nonoverlapping(with_exposed_provenance(word.address() as usize), 1) };
     } else {
-        // SAFETY: memory of this size, zeros, on this stack.
-        unsafe { heap.read(word, shape, value.as_mut_ptr().expose_provenance(), None) }?;
+        // SAFETY: memory of this size, zeros, that only this has.
+        unsafe {
+            to.write_bytes(0, 1);
+            heap.read(word, shape, to.expose_provenance(), None)
+        }?;
     }
-    // SAFETY: rule 3: the bytes of the object.
-    let value = unsafe { value.assume_init() };
     // A slot that cannot be freed is lost with its rank, and the job.
     let _ = match is_own {
         true => heap.free_own(word),
         false => {
-            let holds = shape.scrub((&raw const value).expose_provenance() as u64, heap.tag_of(word));
+            let holds = shape.scrub(to.expose_provenance() as u64, heap.tag_of(word));
             heap.free_there(Freed::of(word, holds, shape))
         }
     };
-    Ok(value)
+    Ok(())
+}
+
+/// As [`take`], into memory of the process: values may be larger than a stack.
+fn take_boxed<T: Portable>(heap: &Heap, word: Word) -> Result<Box<T>, ObjectError> {
+    let mut value = Box::<T>::new_uninit();
+    take(heap, word, &mut value)?;
+    // SAFETY: rule 3: the bytes of the object.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Drops an object that is to be dropped as a copy of its bytes: another rank has it, or a backup must find it as it is. Lost with its rank, and the
+/// job, if it cannot be had.
+#[cold]
+#[inline(never)]
+fn drop_moved<T: Portable>(heap: &Heap, word: Word) {
+    drop(take_boxed::<T>(heap, word));
+}
+
+/// Frees an object of this rank's whose value was dropped. A slot that cannot be freed is lost with its rank, and the job.
+#[inline(never)]
+fn free_dropped(heap: &Heap, word: Word) {
+    let _ = heap.free_own(word);
 }
 
 impl<T: Shareable> DBox<T> {
@@ -394,7 +477,7 @@ impl<T: Shareable> Deref for DBox<T> {
     fn deref(&self) -> &T {
         let address = match OWN.known(&self.link) {
             Some(address) => address,
-            None => self.find(Location::caller()),
+            None => self.find(),
         };
         // SAFETY: rules 1 and 2: the object itself, or a copy that this box has counted; the box is borrowed.
         unsafe { &*with_exposed_provenance(address as usize) }
@@ -422,15 +505,32 @@ impl<T: Portable> Drop for DBox<T> {
                 true => heap.free_own(word),
                 false => heap.free_there(Freed::of(word, Vec::new(), const { &Shape::of::<T>() })),
             };
-        } else if is_here && !heap.has_replicas() {
-            if drops::leave::<T>(word, 1) {
-                return;
-            }
-            // SAFETY: rule 2: its owner drops it, where it is.
-            unsafe { with_exposed_provenance_mut::<T>(word.address() as usize).drop_in_place() };
-            let _ = heap.free_own(word);
-        } else if is_here || !heap.let_go::<T>(word, 1) {
-            drop(take::<T>(heap, word));
+            return;
+        }
+        let is_moved = !is_here || heap.has_replicas();
+        if (!is_moved && drops::leave::<T>(word, 1)) || (!is_here && heap.let_go::<T>(word, 1)) {
+            return;
+        }
+        let Some(_level) = Level::enter::<T>(word, 1, |word, _| drop(Self::of(word))) else { return };
+        if is_moved {
+            return drop_moved::<T>(heap, word);
+        }
+        // SAFETY: rule 2: its owner drops it, where it is.
+        unsafe { with_exposed_provenance_mut::<T>(word.address() as usize).drop_in_place() };
+        free_dropped(heap, word);
+    }
+}
+
+impl<T: Portable> From<Box<T>> for DBox<T> {
+    /// Places the value of a std box, without the stack.
+    ///
+    /// # Panics
+    /// Where [`DBox::try_from_box`] has an error.
+    #[track_caller]
+    fn from(value: Box<T>) -> Self {
+        match Self::try_from_box(value) {
+            Ok(new) => new,
+            Err(refused) => fail(&refused.why),
         }
     }
 }
@@ -445,5 +545,69 @@ impl<T: Shareable + fmt::Display> fmt::Display for DBox<T> {
 impl<T: Portable> fmt::Debug for DBox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DBox({:?})", self.link.word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::{DArc, DAtomicU64, DBarrier, DCondvar, DMutex, DRwLock, channel};
+    use crate::{DMap, DString, DVec};
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+
+    thread_local! {
+        /// Whether this thread's last panic was raised in this file; none: its panics are not looked at.
+        static IS_HERE: Cell<Option<bool>> = const { Cell::new(None) };
+    }
+
+    fn see<T>(of: T) {
+        std::hint::black_box(of);
+    }
+
+    /// Goal: a panic for a reason of the caller's names the caller's line, as those of std do. Method: there is no heap.
+    #[test]
+    fn panics_name_the_call() {
+        let hook = take_hook();
+        set_hook(Box::new(move |info| match IS_HERE.get() {
+            Some(_) => IS_HERE.set(Some(info.location().is_some_and(|at| at.file() == file!()))),
+            None => hook(info),
+        }));
+        let far = || DBox::<u64>::of(Word::new(1 << 40, crate::word::Colour(0)).expect("an address"));
+        let calls: &[(&str, &dyn Fn())] = &[
+            ("deref", &|| see(*far())),
+            ("deref_mut", &|| *far() = 1),
+            ("get_mut", &|| *far().get_mut() = 1),
+            ("read", &|| drop(far().read())),
+            ("write", &|| see(far().write())),
+            ("into_inner", &|| see(far().into_inner())),
+            ("into_std_box", &|| drop(far().into_std_box())),
+            ("clone", &|| drop(far().clone())),
+            ("eq", &|| see(far() == far())),
+            ("tied", &|| see(*TBox::tie(far()))),
+            ("read_all", &|| drop(DBox::read_all(&[far()]))),
+            ("new", &|| drop(DBox::new(1u64))),
+            ("from", &|| drop(DBox::from(Box::new(1u64)))),
+            ("with_capacity", &|| drop(DVec::<u64>::with_capacity(1))),
+            ("push", &|| DVec::new().push(1u64)),
+            ("extend", &|| DVec::new().extend([1u64])),
+            ("from_iter", &|| drop(DVec::from_iter([1u64]))),
+            ("remove", &|| see(DVec::<u64>::new().remove(0))),
+            ("text", &|| drop(DString::from("text"))),
+            ("characters", &|| DString::new().extend(['c'])),
+            ("insert", &|| see(DMap::new().insert(1u64, 1u64))),
+            ("mutex", &|| drop(DMutex::new(1u64))),
+            ("rwlock", &|| drop(DRwLock::new(1u64))),
+            ("arc", &|| drop(DArc::new(1u64))),
+            ("atomic", &|| drop(DAtomicU64::new(1))),
+            ("barrier", &|| drop(DBarrier::new(1))),
+            ("condvar", &|| drop(DCondvar::default())),
+            ("channel", &|| drop(channel::<u64>(1))),
+        ];
+        for (name, call) in calls {
+            IS_HERE.set(Some(false));
+            let has_panicked = catch_unwind(AssertUnwindSafe(call)).is_err();
+            assert!(has_panicked && IS_HERE.replace(None) == Some(true), "{name}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! A copy is found as long as it is there, whether used or not: its word is only ever borrowed while it means these bytes
 //! ([`crate::colour`]). Which thread comes while it is being fetched waits for it.
 //!
-//! Most copies lie in this rank's own partition. A large one may lie in that of another rank of the node, which keeps it
+//! Most copies lie in this rank's own partition; where that is full, in memory beside it ([`super::overflow`]). A large one may lie in that of another rank of the node, which keeps it
 //! ([`super::shared`]): then this rank is one of its users as long as it counts uses itself, and forgets it with the last.
 
 use super::error::ObjectError;
@@ -32,6 +32,15 @@ pub(super) struct Copy {
     pub name: fn() -> &'static str,
     /// The entry of the node's table through which this rank uses it, if another rank keeps it.
     pub entry: Option<usize>,
+    /// It lies outside of the partition ([`super::overflow`]).
+    pub is_overflow: bool,
+}
+
+impl Copy {
+    /// Whether it lies in this rank's partition.
+    fn is_kept(&self) -> bool {
+        self.entry.is_none() && !self.is_overflow
+    }
 }
 
 #[derive(Debug)]
@@ -90,7 +99,7 @@ impl Filling<'_> {
         let mut table = self.copies.table();
         let entry = Entry { copy: Some(copy), uses: 1, is_idle: false, was_used: false };
         table.entries.insert(self.word, entry);
-        if copy.entry.is_none() {
+        if copy.is_kept() {
             table.kept += 1;
             table.kept_bytes += copy.class.bytes();
         }
@@ -287,9 +296,10 @@ impl Copies {
 }
 
 impl Table {
-    /// Removes a copy that lies in this rank's partition.
+    /// Removes a copy of this rank's.
     fn forget(&mut self, word: Word) {
-        if let Some(copy) = self.entries.remove(&word).and_then(|entry| entry.copy) {
+        let copy = self.entries.remove(&word).and_then(|entry| entry.copy);
+        if let Some(copy) = copy.filter(Copy::is_kept) {
             self.kept -= 1;
             self.kept_bytes -= copy.class.bytes();
         }
@@ -307,7 +317,7 @@ mod tests {
     }
 
     fn copy(address: u64) -> Copy {
-        Copy { address, class: Class::Small(0), bytes: 16, links: None, name: || "", entry: None }
+        Copy { address, class: Class::Small(0), bytes: 16, links: None, name: || "", entry: None, is_overflow: false }
     }
 
     /// Goal: many threads that want a copy get one, which is fetched once, and is evicted when the last has gone.

@@ -14,7 +14,9 @@
 //! a message has an entry's number, never an address. That a number, a size or a word is none of an object here is an error that names who has said it.
 //!
 //! *Depth.* While a rank drops what others have let go of, what it comes upon of its own waits in a list of the thread's, so that a long list of objects
-//! takes no more stack than a short one.
+//! takes no more stack than a short one. Where an owner drops its own values, those that lie more than [`DEPTH_MAX`] boxes deep wait in another list
+//! until the first box is dropped, if their drop is only glue: nobody sees the order then. Drops that the program has written run within each
+//! other, in std's order, and take as much stack.
 //!
 //! *Rest.* Each rank counts what it has let go of and what it has dropped. While all are in a barrier, nothing is on its way, and nothing is left to do, if
 //! and only if both are the same, summed over all ranks ([`Objects::barrier`](super::Objects::barrier)).
@@ -46,6 +48,9 @@ pub(super) const DROPS_MOST: usize = 1024;
 
 /// So many reads that were given up are looked at whether they are over.
 const GIVEN_UP_MIN: usize = 64;
+
+/// Boxes within each other that are dropped on the stack, beyond which they wait, if they can.
+const DEPTH_MAX: u32 = 64;
 
 /// Bytes of what a message says of an object.
 const ENTRY_BYTES: usize = 16;
@@ -266,6 +271,59 @@ pub(super) fn leave<T: Portable>(word: Word, count: u64) -> bool {
     let (Some(number), Ok(count)) = (number_of::<T>(), u32::try_from(count)) else { return false };
     LEFT.with_borrow_mut(|left| left.push(Dropped { word, number, count }));
     true
+}
+
+thread_local! {
+    /// Boxes that this thread drops within each other.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// What lies deeper, and waits: values in a row, and what drops them.
+    static DEEP: RefCell<Vec<(Word, u64, DropFn)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Drops so many values of some type in a row, and frees their slot.
+type DropFn = fn(Word, u64);
+
+/// One more box or row that this thread drops on the stack. With the first of them end those that wait.
+pub(super) struct Level(());
+
+impl Level {
+    /// None: these values wait, and are dropped by this function.
+    #[inline]
+    pub fn enter<T: Portable>(word: Word, count: u64, drops: DropFn) -> Option<Self> {
+        let depth = DEPTH.get();
+        if depth >= DEPTH_MAX && waits::<T>(word, count, drops) {
+            return None;
+        }
+        DEPTH.set(depth + 1);
+        Some(Self(()))
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn waits<T: Portable>(word: Word, count: u64, drops: DropFn) -> bool {
+    // A thread that ends has no list any more.
+    number_of::<T>().is_some() && DEEP.try_with(|deep| deep.borrow_mut().push((word, count, drops))).is_ok()
+}
+
+impl Drop for Level {
+    #[inline]
+    fn drop(&mut self) {
+        /// Also where what ends with a counted value panics: what waits then goes with the next box.
+        struct Leave(u32);
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                DEPTH.set(self.0);
+            }
+        }
+        let depth = DEPTH.get();
+        let _leave = Leave(depth - 1);
+        if depth == 1 {
+            while let Some((word, count, drops)) = DEEP.try_with(|deep| deep.borrow_mut().pop()).ok().flatten() {
+                drops(word, count);
+            }
+        }
+    }
 }
 
 /// Drops own values that another rank has let go of, and what of this rank's these own, one after the other. Each is looked for before: bytes that

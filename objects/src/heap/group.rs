@@ -117,7 +117,7 @@ impl Heap {
                 Ok(Begun::Fetch(unshown, room)) => {
                     let copy = self.keep_in(room, word, &tied.shape, bytes);
                     filling.fill(copy);
-                    unshown.into_iter().for_each(|unshown| unshown.show(copy.address));
+                    unshown.into_iter().for_each(|unshown| unshown.show(&copy));
                 }
                 Ok(Begun::Copied(copy)) => {
                     filling.fill(copy);

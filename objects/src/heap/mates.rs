@@ -141,7 +141,7 @@ impl Heap {
             Look::Fetch(entry) => {
                 let unshown = Unshown { shared, entry };
                 let copy = self.copy(word, shape, Bytes::OfHome)?;
-                unshown.show(copy.address);
+                unshown.show(&copy);
                 Ok(copy)
             }
         }
@@ -159,7 +159,7 @@ impl Heap {
         if shape.is_read_in_place() && self.mates.can_read(keeper) {
             let class = shape.copy_class().unwrap_or(shape.class);
             let (bytes, links, name) = (shape.bytes, shape.links, shape.name);
-            return Ok(Copy { address, class, bytes, links, name, entry: Some(entry) });
+            return Ok(Copy { address, class, bytes, links, name, entry: Some(entry), is_overflow: false });
         }
         let copied = self.copy(word, shape, Bytes::OfMate(address));
         shared.release(entry);
@@ -198,13 +198,19 @@ impl Heap {
         theirs.word_of(at.offset, shape.class).ok_or_else(|| nowhere(word, shape))
     }
 
-    /// A slot for a copy in this rank's partition.
+    /// A slot for a copy in this rank's partition; where that is full, memory beside it.
     fn room_for_copy(&self, word: Word, shape: &Shape) -> Result<Room<'_>, ObjectError> {
         let class = shape.copy_class().ok_or_else(|| nowhere(word, shape))?;
         while self.copies_exceed(class.bytes()) && self.evict()? {}
-        let (address, colour) = self.allocate(class, Use::Copies)?;
-        let slot = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
-        Ok(Room { heap: self, slot, class })
+        let (address, slot) = match self.allocate(class, Use::Copies) {
+            Ok((address, colour)) => (address, Some(Word::new(address, colour).ok_or(ObjectError::NoHeap)?)),
+            Err(ObjectError::Full(full)) => match self.allocate_overflow(class.bytes(), shape.align) {
+                Some(address) => (address, None),
+                None => return Err(full.into()),
+            },
+            Err(other) => return Err(other),
+        };
+        Ok(Room { heap: self, address, slot, class })
     }
 
     /// A copy in this rank's partition.
@@ -239,15 +245,17 @@ impl Heap {
 
     /// All bytes are in the slot: it is a copy.
     pub(super) fn is_copied(&self, room: Room<'_>, word: Word, shape: &Shape, is_of_mate: bool) -> Copy {
-        let (address, class) = (room.address(), room.class);
+        let (address, class, is_overflow) = (room.address(), room.class, room.slot.is_none());
         std::mem::forget(room);
         let counted = if is_of_mate { &self.mates.from_mates } else { &self.mates.fetched };
         counted.fetch_add(1, Ordering::Relaxed);
         // What its rank has counted there, that rank counts on.
         shape.scrub(address, 0);
-        self.label(word, address, shape.bytes);
+        if !is_overflow {
+            self.label(word, address, shape.bytes);
+        }
         let (bytes, links, name) = (shape.bytes, shape.links, shape.name);
-        Copy { address, class, bytes, links, name, entry: None }
+        Copy { address, class, bytes, links, name, entry: None, is_overflow }
     }
 
     fn read_from_mate(&self, word: Word, shape: &Shape, from: u64, to: u64) -> Result<(), ObjectError> {
@@ -303,20 +311,25 @@ pub(super) enum Begun<'h> {
 /// A slot for a copy that is not there yet: free again, if none comes, also by a panic.
 pub(super) struct Room<'h> {
     heap: &'h Heap,
-    slot: Word,
+    address: u64,
+    /// None where it is outside of the partition.
+    slot: Option<Word>,
     class: Class,
 }
 
 impl Room<'_> {
     pub fn address(&self) -> u64 {
-        self.slot.address()
+        self.address
     }
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         // It was this rank's, and nobody's.
-        let _ = self.heap.free_own(self.slot);
+        match self.slot {
+            Some(slot) => drop(self.heap.free_own(slot)),
+            None => drop(self.heap.overflow.free(self.address)),
+        }
     }
 }
 
@@ -327,9 +340,12 @@ pub(super) struct Unshown<'s> {
 }
 
 impl Unshown<'_> {
-    /// The copy is there.
-    pub fn show(self, address: u64) {
-        self.shared.show(self.entry, address);
+    /// The copy is there. One outside of the partition is not shown: other ranks of the node could not read it.
+    pub fn show(self, copy: &Copy) {
+        if copy.is_overflow {
+            return;
+        }
+        self.shared.show(self.entry, copy.address);
         std::mem::forget(self);
     }
 }

@@ -3,7 +3,7 @@
 //! # Rules for the unsafe code in this folder
 //!
 //! 1. *Addresses.* Memory is touched only inside of this rank's own partition, which is mapped from [`Objects::attach`] on until the job ends,
-//!    in a slot that the allocator has given and nobody has freed; words of slots and of lists as atomics.
+//!    in a slot that the allocator has given and nobody has freed, or in a block of `overflow.rs`; words of slots and of lists as atomics.
 //! 2. *One owner.* The word of an object is in one box. A box's object is written, moved, dropped and freed only by who has the box
 //!    mutably borrowed or owns it; it is read only while the box is borrowed. A copy is never written once others can find it, except
 //!    the extensions of links, which are atomics; it is freed only when its count of uses is 0, and each reference to it is counted.
@@ -30,6 +30,7 @@ mod left;
 mod map;
 mod mates;
 mod objects;
+mod overflow;
 mod part;
 mod period;
 mod raw;
@@ -242,6 +243,7 @@ struct Heap {
     serial: AtomicU64,
     slabs: Mutex<Slabs<Mapped>>,
     copies: Copies,
+    overflow: overflow::Overflow,
     /// By rank: what is to be freed there.
     frees: Mutex<FxHashMap<Rank, Vec<Freed>>>,
     /// Ranks of other nodes whose home was told of objects, and has not answered.
@@ -404,6 +406,10 @@ impl Heap {
     fn forget(&self, copy: Copy) -> Result<(), ObjectError> {
         if let Some(links) = copy.links {
             links(copy.address, copy.bytes, &mut |link| self.release(link));
+        }
+        if copy.is_overflow {
+            self.overflow.free(copy.address);
+            return Ok(());
         }
         let offset = OWN.offset_of(copy.address).ok_or(ObjectError::NoHeap)?;
         self.unlabel(offset, copy.bytes);

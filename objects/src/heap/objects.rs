@@ -30,7 +30,8 @@ pub struct HeapOptions {
     /// Copies of others' objects that a rank keeps, beyond which it drops those that nobody has used for longest. Those in use stay.
     pub copies: usize,
     /// Bytes that copies may take of a rank's partition, beyond which those go that nobody has used for longest; 0: a quarter of the node's
-    /// cache, shared by its ranks. Those in use stay, on NVMe if memory has no room.
+    /// cache, shared by its ranks. Those in use stay, on NVMe if memory has no room. In a partition that is full of values, copies take as many bytes of the
+    /// process's memory instead.
     pub copy_bytes: u64,
     /// The last colour of a slot: fewer than 65,535 make slots retire early, for tests. Retired slots are of use again when all
     /// ranks have said that they have no copies from there ([when that is](crate#what-must-be-known)).
@@ -164,6 +165,7 @@ impl Objects {
             first_tag: tag - u64::from(me.0),
             copies_max: options.copies,
             copies: Copies::sharing(shared),
+            overflow: Default::default(),
             mates: Default::default(),
             serial: AtomicU64::new(1),
             frees: Mutex::default(),

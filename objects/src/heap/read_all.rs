@@ -99,7 +99,7 @@ impl Coming {
     ) {
         let copy = copy(self.room, self.word, &self.shape);
         let held = Held { heap, address: self.filling.fill(copy), copy_of: Some(self.word) };
-        self.unshown.into_iter().for_each(|unshown| unshown.show(copy.address));
+        self.unshown.into_iter().for_each(|unshown| unshown.show(&copy));
         found[self.at] = Some(held);
     }
 }

@@ -198,7 +198,10 @@ impl From<&str> for DString {
 impl Extend<char> for DString {
     #[track_caller]
     fn extend<I: IntoIterator<Item = char>>(&mut self, characters: I) {
-        characters.into_iter().for_each(|character| self.push_str(character.encode_utf8(&mut [0; 4])));
+        // Not in a closure, whose panics would name this line.
+        for character in characters {
+            self.push(character);
+        }
     }
 }
 
@@ -221,6 +224,7 @@ impl fmt::Debug for DString {
 }
 
 impl PartialEq for DString {
+    #[track_caller]
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
@@ -229,30 +233,35 @@ impl PartialEq for DString {
 impl Eq for DString {}
 
 impl PartialEq<str> for DString {
+    #[track_caller]
     fn eq(&self, other: &str) -> bool {
         **self == *other
     }
 }
 
 impl PartialEq<&str> for DString {
+    #[track_caller]
     fn eq(&self, other: &&str) -> bool {
         **self == **other
     }
 }
 
 impl PartialOrd for DString {
+    #[track_caller]
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for DString {
+    #[track_caller]
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (**self).cmp(&**other)
     }
 }
 
 impl Hash for DString {
+    #[track_caller]
     fn hash<H: Hasher>(&self, state: &mut H) {
         (**self).hash(state);
     }
@@ -260,12 +269,14 @@ impl Hash for DString {
 
 // They hash and compare as what they deref to.
 impl Borrow<str> for DString {
+    #[track_caller]
     fn borrow(&self) -> &str {
         self
     }
 }
 
 impl AsRef<str> for DString {
+    #[track_caller]
     fn as_ref(&self) -> &str {
         self
     }

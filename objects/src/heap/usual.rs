@@ -38,6 +38,7 @@ macro_rules! as_std_box {
         }
 
         impl<T: Shareable + PartialEq> PartialEq for $of<T> {
+            #[track_caller]
             fn eq(&self, other: &Self) -> bool {
                 **self == **other
             }
@@ -67,6 +68,7 @@ impl<T: Portable> DVec<T> {
     /// When there are not so many, or the row cannot be had.
     #[track_caller]
     pub fn remove(&mut self, at: usize) -> T {
+        assert!(at < self.len(), "remove at {at} of {}", self.len());
         self.as_mut_slice()[at..].rotate_left(1);
         let Some(value) = self.pop() else { panic!("remove of a row without values") };
         value
@@ -209,12 +211,14 @@ impl<T: Shareable + Clone> Clone for DVec<T> {
 impl<T: Shareable + Eq> Eq for DVec<T> {}
 
 impl<T: Shareable + PartialEq> PartialEq<[T]> for DVec<T> {
+    #[track_caller]
     fn eq(&self, other: &[T]) -> bool {
         self[..] == *other
     }
 }
 
 impl<T: Shareable + PartialEq, const N: usize> PartialEq<[T; N]> for DVec<T> {
+    #[track_caller]
     fn eq(&self, other: &[T; N]) -> bool {
         self[..] == *other
     }
@@ -248,6 +252,7 @@ impl<'v, T: Portable + Copy> Extend<&'v T> for DVec<T> {
 }
 
 impl<T: Shareable> AsRef<[T]> for DVec<T> {
+    #[track_caller]
     fn as_ref(&self) -> &[T] {
         self
     }
@@ -307,6 +312,7 @@ impl FromStr for DString {
 
     /// # Panics
     /// When there is no room.
+    #[track_caller]
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(text.into())
     }

@@ -1,5 +1,6 @@
 //! [`DVec`]: many values in a row in the global heap.
 
+use super::drops::Level;
 use super::error::ObjectError;
 use super::part::{Part, Values};
 use super::period::PERIOD;
@@ -387,16 +388,18 @@ impl<T: Portable> DVec<T> {
     /// [`DVec::find`], or the end.
     #[cold]
     #[inline(never)]
-    fn find_for(&self, here: &'static Location<'static>) -> u64 {
-        self.find().unwrap_or_else(|error| super::boxes::fail_for(error, here))
+    #[track_caller]
+    fn find_for(&self) -> u64 {
+        super::boxes::had(self.find())
     }
 
     /// [`DVec::bring`], or the end.
     #[inline(always)]
-    fn bring_for(&mut self, here: &'static Location<'static>) -> u64 {
+    #[track_caller]
+    fn bring_for(&mut self) -> u64 {
         match self.bring() {
             Ok(address) => address,
-            Err(error) => super::boxes::fail_for(*error, here),
+            Err(error) => super::boxes::fail_for(*error),
         }
     }
 
@@ -453,7 +456,7 @@ impl<T: Portable> DVec<T> {
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         let address = match self.mine() {
             Some(address) => address,
-            None => self.bring_for(Location::caller()),
+            None => self.bring_for(),
         };
         // SAFETY: there it is.
         unsafe { self.mut_slice_at(address) }
@@ -644,7 +647,7 @@ impl<T: Portable> DVec<T> {
         let last = self.length.checked_sub(1)?;
         let address = match self.mine() {
             Some(address) => address,
-            None => self.bring_for(Location::caller()),
+            None => self.bring_for(),
         };
         self.length = last;
         // SAFETY: rule 2: a value of the row, which does not have it any more.
@@ -729,7 +732,7 @@ impl<T: Shareable> Deref for DVec<T> {
     fn deref(&self) -> &[T] {
         let address = match self.here() {
             Some(address) => address,
-            None => self.find_for(Location::caller()),
+            None => self.find_for(),
         };
         // SAFETY: there it is.
         unsafe { self.slice_at(address) }
@@ -744,6 +747,18 @@ impl<T: Shareable> DerefMut for DVec<T> {
     }
 }
 
+/// Drops so many own values in a row, and frees their slot.
+///
+/// # Safety
+/// They are the caller's, and are not used again.
+unsafe fn drop_row<T: Portable>(word: Word, count: u64) {
+    let values = with_exposed_provenance_mut::<T>(word.address() as usize);
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::slice_from_raw_parts_mut(values, count as usize).drop_in_place() };
+    // A slot that cannot be freed is lost with its rank, and the job.
+    let _ = heap().and_then(|heap| heap.free_own(word));
+}
+
 impl<T: Portable> Drop for DVec<T> {
     fn drop(&mut self) {
         // What is left when the heap has ended is gone with it.
@@ -756,9 +771,12 @@ impl<T: Portable> Drop for DVec<T> {
                 if drops::leave::<T>(word, self.length) {
                     return;
                 }
-                let values = with_exposed_provenance_mut::<T>(word.address() as usize);
                 // SAFETY: rule 2: its owner drops them, where they are.
-                unsafe { std::ptr::slice_from_raw_parts_mut(values, self.length as usize).drop_in_place() };
+                let drops: fn(Word, u64) = |word, count| unsafe { drop_row::<T>(word, count) };
+                if let Some(_level) = Level::enter::<T>(word, self.length, drops) {
+                    drops(word, self.length);
+                }
+                return;
             }
             // A slot that cannot be freed, and values that cannot be had, are lost with their rank, and the job.
             let _ = heap.free_own(word);
@@ -874,6 +892,7 @@ impl<'v, T: Shareable> IntoIterator for &'v mut DVec<T> {
 }
 
 impl<T: Shareable + PartialEq> PartialEq for DVec<T> {
+    #[track_caller]
     fn eq(&self, other: &Self) -> bool {
         self[..] == other[..]
     }

@@ -306,7 +306,10 @@ impl<T: Portable> Sender<T> {
                 .map(|sent| sent.map_err(|boxed| SendError(boxed.into_inner()))),
             false => self.send_as(value, here).map(|sent| sent.map_err(SendError)),
         };
-        sent.unwrap_or_else(|error| fail(&error))
+        match sent {
+            Ok(sent) => sent,
+            Err(error) => fail(&error),
+        }
     }
 
     /// [`Sender::send`], in jobs that go on without a node that is lost: whether somebody receives; else the value is dropped.
@@ -392,7 +395,10 @@ impl<T: Portable> Clone for Sender<T> {
     /// Where [`Sender::try_clone`] has an error.
     #[track_caller]
     fn clone(&self) -> Self {
-        self.try_clone().unwrap_or_else(|error| fail(&error))
+        match self.try_clone() {
+            Ok(clone) => clone,
+            Err(error) => fail(&error),
+        }
     }
 }
 

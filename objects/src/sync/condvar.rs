@@ -72,6 +72,7 @@ impl WaitTimeoutResult {
 }
 
 impl Default for DCondvar {
+    #[track_caller]
     fn default() -> Self {
         Self::new()
     }
@@ -187,6 +188,7 @@ impl DCondvar {
         }
     }
 
+    #[track_caller]
     fn notify(&self, all: bool) {
         let notified = (|| {
             if let Some(node) = node_of(self.node.load()?)? {

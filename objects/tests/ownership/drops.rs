@@ -22,6 +22,7 @@ pub const ALL: &[Scenario] = &[
         ends_with: None,
     },
     Scenario { name: "drop_long_lists", jobs: &[(2, 1), (2, 2)], heap: HEAP, rank: long, ends_with: None },
+    Scenario { name: "drop_deep", jobs: &[(1, 1), (2, 1), (2, 2)], heap: HEAP, rank: deep_own, ends_with: None },
     Scenario {
         name: "drop_there_and_back",
         jobs: &[(2, 1), (2, 2), (4, 2)],
@@ -232,6 +233,67 @@ fn long(objects: &Objects, _seed: u64) -> Outcome {
     let made = (objects.rank() == Rank(1)).then(|| list(NODES)).flatten();
     let given = objects.hand(Rank(1), Rank(0), made)?;
     drop(given);
+    nothing_is_left(objects)
+}
+
+/// Runs on a stack of so many bytes.
+fn on_stack<R: Send>(bytes: usize, work: impl FnOnce() -> R + Send) -> Result<R, Box<dyn std::error::Error>> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(bytes).spawn_scoped(scope, work)?;
+        thread.join().map_err(|_| "it has panicked".into())
+    })
+}
+
+#[derive(Portable, Shareable)]
+struct Nested {
+    rows: DVec<Nested>,
+    shared: Option<DArc<Nested>>,
+}
+
+const LARGE: usize = 1 << 20;
+
+#[derive(Portable)]
+struct Large {
+    bytes: [u8; LARGE],
+    _own: Own,
+}
+
+/// Goal: an owner's drop takes no more stack for a long list than for a short one, of boxes, rows and counted values. Large values are placed, taken
+/// and dropped with little stack, wherever they are. Method: stacks that hold a hundredth of the list, or few of the large values.
+fn deep_own(objects: &Objects, _seed: u64) -> Outcome {
+    const NODES: u64 = 100_000;
+    let me = objects.rank();
+    let list = (0..NODES).fold(None, |next, key| Some(DBox::new(Node { key, next, other: None })));
+    on_stack(512 << 10, || drop(list))?;
+    let last = || Nested { rows: DVec::new(), shared: None };
+    let rows = (0..NODES / 4).fold(last(), |nested, _| Nested { rows: [nested].into(), shared: None });
+    on_stack(512 << 10, || drop(rows))?;
+    let add = |nested, _| Nested { rows: DVec::new(), shared: Some(DArc::new(nested)) };
+    let shared = (0..NODES / 4).fold(last(), add);
+    on_stack(512 << 10, || drop(shared))?;
+    nothing_is_left(objects)?;
+    on_stack(7 * LARGE / 2, || {
+        let one = DBox::new(std::hint::black_box([7u8; LARGE]));
+        let one = std::hint::black_box(one.into_inner());
+        one[LARGE - 1]
+    })?;
+    let owner = Rank(objects.ranks() - 1);
+    let made = || DBox::from(Box::new(Large { bytes: [me.0 as u8 + 1; LARGE], _own: Own(1) }));
+    for taken in [false, true] {
+        let given = objects.hand(owner, Rank(0), (me == owner).then(made))?;
+        let before = DROPPED.load(Ordering::Relaxed);
+        let found = on_stack(LARGE / 2, || match given {
+            Some(large) if taken => large.into_std_box().bytes[LARGE - 1],
+            Some(large) => {
+                drop(large);
+                owner.0 as u8 + 1
+            }
+            None => owner.0 as u8 + 1,
+        })?;
+        let dropped = DROPPED.load(Ordering::Relaxed) - before;
+        let is_right = found == owner.0 as u8 + 1 && dropped == u64::from(me == Rank(0));
+        ensure(is_right, || format!("{me} has found {found}, and dropped {dropped}"))?;
+    }
     nothing_is_left(objects)
 }
 

@@ -26,7 +26,7 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         name: "read_all_full",
         jobs: &[(2, 2)],
-        heap: HeapOptions { bytes: 1 << 20, ..MANY },
+        heap: HeapOptions { bytes: 1 << 20, copy_bytes: 64 << 10, ..MANY },
         rank: full,
         ends_with: None,
     },
@@ -231,7 +231,7 @@ fn full(objects: &Objects, seed: u64) -> Outcome {
         if me == owner {
             return Ok(());
         }
-        // Half of its partition has no room for copies.
+        // Half of its partition has no room for copies, and only some have any beside it.
         let taken: Vec<DBox<Object>> = (0..1000).map(|_| DBox::new([1; 64])).collect();
         let Err(why) = DBox::try_read_all(boxes.iter()) else { return Err("all have had room".into()) };
         ensure(matches!(*why.why, ObjectError::Full(_)) && (1..COUNT as usize).contains(&why.at), || {

@@ -327,7 +327,8 @@ fn full(objects: &Objects, _seed: u64) -> Outcome {
 }
 
 /// Goal: a rank whose partition is full goes on on the others, with small values and large ones, until all are full; that is a typed error
-/// which says how much was wanted and how many were asked; all values are right, also read from there, and room that is free again is found.
+/// which says how much was wanted and how many were asked; all values are right, also read from there while nothing is free, and room that is free
+/// again is found.
 fn full_elsewhere(objects: &Objects, _seed: u64) -> Outcome {
     let ended = objects.run(&RunOptions::default(), || -> Outcome {
         let others = objects.ranks() - 1;
@@ -374,19 +375,20 @@ fn fill_all<const N: usize>(others: u32) -> Result<Vec<DBox<[usize; N]>>, Box<dy
 
 fn fill<const N: usize>(others: u32, each: usize) -> Outcome {
     for _ in 0..2 {
-        let mut kept = fill_all::<N>(others)?;
+        let kept = fill_all::<N>(others)?;
         for rank in (0..=others).map(Rank) {
             let there = kept.iter().filter(|object| DBox::rank(object) == Some(rank)).count();
             ensure(there >= each, || format!("{there} objects of {N} words are on {rank}"))?;
         }
-        // To read what is elsewhere, some room is needed here.
-        let all = kept.len();
-        kept.drain(..each);
-        for (number, object) in (each..all).zip(&kept) {
+        // No partition has room for a copy.
+        for (number, object) in kept.iter().enumerate() {
             // Not by `Deref`: a box would keep its copy.
             let object = object.try_read()?;
             ensure(object.iter().all(|word| *word == number), || format!("value {number} is another"))?;
         }
+        let last = kept.iter().enumerate().rev().take(if N > 1000 { 1 } else { 8 });
+        let last: Vec<(usize, &[usize; N])> = last.map(|(number, object)| (number, &**object)).collect();
+        ensure(last.iter().all(|(number, object)| object[N - 1] == *number), || "a kept copy is another".into())?;
         drop(kept);
         let again = DBox::try_new([7usize; N]).map_err(|refused| refused.why)?;
         ensure(*again.read() == [7; N], || "what was placed again is another".into())?;

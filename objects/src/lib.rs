@@ -173,7 +173,11 @@
 //! * Objects of the lost ranks are read where their backups are, and move to who writes them.
 //! * Tasks that the node had are [`TaskError::Lost`]; what was lent to them is as before. Tasks go on elsewhere, except on ranks that
 //!   were beginning or ending a [`Objects::run`] and heard of the loss there: tasks sent to those are [`TaskError::Abandoned`].
-//! * Locks that its ranks had alone are poisoned ([`sync::LockError::Left`]), with the value that they had before. What of [`sync`] has its place
+//! * No object has two owners: if a rank of the node had passed on objects (by a channel, a lock, a task or [`Objects::hand`]) while it had a lock alone, or
+//!   something that was lent to it to change, these may have come from there. Then the lock's value is gone ([`sync::LockError::Given`]), and boxes, rows
+//!   and counted values in what was lent are [`ObjectError::Lost`]; dropping them does nothing. What the rank had only dropped is dropped again by its
+//!   owner: a `Drop` with an effect outside of the heap may have it twice.
+//! * Locks that its ranks had alone are poisoned ([`sync::LockError::Left`]) otherwise, with the value that they had before. What of [`sync`] has its place
 //!   there is [`ObjectError::Lost`], by its type, place and the call; so is waiting at a barrier or for a condition when the node is lost.
 //! * Whoever receives from a channel hears of the loss once, after all that had come ([`sync::Receiver::recv_checked`]): senders may have been there. Who
 //!   sends hears of it where whoever receives was there, and no room is left ([`sync::Sender::send_checked`]).

@@ -11,6 +11,8 @@
 
 use super::copies::Copy;
 use super::error::ObjectError;
+use super::loans::is_dead;
+use super::replica::PASSED_ON;
 use super::shape::Shape;
 use super::shared::{ENTRY_BYTES, Entry, Look, Shared};
 use super::{Heap, OWN, RankReport, heap};
@@ -195,7 +197,10 @@ impl Heap {
     pub(super) fn served_word(&self, word: Word, shape: &Shape) -> Result<u64, ObjectError> {
         let at = self.locate(word.address());
         let theirs = Geometry::new(word.address() - at.offset, self.bytes);
-        theirs.word_of(at.offset, shape.class).ok_or_else(|| nowhere(word, shape))
+        theirs.word_of(at.offset, shape.class).ok_or_else(|| match is_dead(at.offset) {
+            true => self.lost(word, shape, vgas::Error::Usage(PASSED_ON.into())),
+            false => nowhere(word, shape),
+        })
     }
 
     /// A slot for a copy in this rank's partition; where that is full, memory beside it.

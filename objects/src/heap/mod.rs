@@ -27,6 +27,7 @@ mod head;
 mod helper;
 mod later;
 mod left;
+mod loans;
 mod map;
 mod mates;
 mod objects;
@@ -60,6 +61,7 @@ pub use entry::{Entry, OccupiedEntry, VacantEntry};
 pub use error::{Lost, ObjectError, OtherLayout};
 pub use later::Get;
 pub(crate) use left::{discard_left, drop_value, take_out};
+pub(crate) use loans::{Loan, OpenLoan, borrow, make_dead, note_given};
 pub use map::{DMap, DMapEntries, DMapEntriesMut, DMapIter, Found};
 pub use objects::{HeapCounts, HeapOptions, Objects};
 pub use part::Part;
@@ -74,7 +76,7 @@ pub use running::{
     heaps_running,
 };
 pub(crate) use seam::{add, cannot_be_had, discard, is_lost, is_own, lost_node, place_of, replace, update};
-pub(crate) use shape::Shape;
+pub(crate) use shape::{Links, Shape, links_of};
 pub use text::DString;
 pub use tied::TBox;
 pub use vec::DVec;
@@ -294,8 +296,12 @@ pub(crate) fn complain(why: &str) {
 }
 
 /// Something is passed on to another rank: what it leads to must be found, also when this node is lost by then (see [`replica`]), and is not
-/// written before it was looked whether others have been given it (see [`period`]).
-pub(crate) fn pass_on() -> Result<(), ObjectError> {
+/// written before it was looked whether others have been given it (see [`period`]). `gives`: it has links, which may be of what was lent to this rank
+/// (see [`loans`]).
+pub(crate) fn pass_on(gives: bool) -> Result<(), ObjectError> {
+    if gives {
+        loans::tell_lenders()?;
+    }
     heap()?.replicate().map(drop)
 }
 

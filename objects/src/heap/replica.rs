@@ -38,6 +38,9 @@
 //! * [`Objects::hand`], [`Objects::lend`] and [`Objects::lend_mut`] are of all ranks: they end with an error, now and later, as barriers do. A box that was
 //!   given to a `hand` which ends so is nobody's: the other side may have got it;
 //! * tasks are [`TaskError::Lost`](crate::TaskError); locks that somebody there had alone are poisoned, and have the value of before;
+//! * unless a rank there has passed on something with links meanwhile, which may have come out of what it was lent or had locked: then boxes in what was
+//!   lent are [`ObjectError::Lost`], and the lock's value is gone ([`super::loans`]). No object has two owners. What a lost rank has dropped may be dropped
+//!   again by its owner: a `Drop` with an effect outside of the heap may have it twice;
 //! * what `sync` has at the lost ranks, numbers, counts and locks, is an error: they are changed where they are, without being passed on;
 //! * what is freed after the loss, and was passed on before, stays where it is: nobody meets any more to say that old words are gone. The same
 //!   holds within [`Objects::run`](super::Objects::run), whose workers do not meet.
@@ -45,6 +48,7 @@
 //! One node can be lost. Those whose backup was there go on without one; a second loss ends the job.
 
 use super::error::ObjectError;
+use super::loans::is_dead;
 use super::objects::Objects;
 use super::period::PERIOD;
 use super::shape::Shape;
@@ -54,6 +58,12 @@ use crate::word::Word;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vgas::{GlobalAddress, Layout, NodeId, Rank, Runtime, Segment, SegmentOptions};
+
+/// Why an object of a lost node cannot be had.
+const NOT_REPLICATED: &str = "it was not replicated when its node was lost: no rank had passed it on";
+/// Why a dead link means nothing.
+pub(super) const PASSED_ON: &str =
+    "it was lent to a rank that is lost, which has passed objects on: another rank may own it";
 
 /// What is looked at, and sent, at least.
 const PAGE_BYTES: u64 = 4096;
@@ -265,9 +275,8 @@ impl Heap {
         let at = self.locate(word.address());
         let found = self.is_in_backup(word, at).and_then(|is_there| {
             if !is_there {
-                return Err(vgas::Error::Usage(
-                    "it was not replicated when its node was lost: no rank had passed it on".into(),
-                ));
+                let why = if is_dead(at.offset) { PASSED_ON } else { NOT_REPLICATED };
+                return Err(vgas::Error::Usage(why.into()));
             }
             self.runtime.get(self.now_at(at), to)
         });

@@ -71,7 +71,7 @@ impl Shape {
     }
 }
 
-fn links_of<T: Portable>(address: u64, bytes: usize, visit: &mut dyn FnMut(&Link)) {
+pub(crate) fn links_of<T: Portable>(address: u64, bytes: usize, visit: &mut dyn FnMut(&Link)) {
     // One of a size of 0 has no links, and does not come here.
     for at in 0..bytes / size_of::<T>().max(1) {
         // SAFETY: rule 3: called with the address of values of this type that are this rank's, or of nobody else yet.

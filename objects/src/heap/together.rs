@@ -4,6 +4,7 @@ use super::borrow::{MutRef, Ref};
 use super::boxes::DBox;
 use super::cannot_go_on;
 use super::error::ObjectError;
+use super::loans::{Loan, OpenLoan, borrow, dead_word, take_given};
 use super::objects::Objects;
 use crate::portable::{Portable, Shareable};
 use crate::word::Word;
@@ -59,7 +60,7 @@ impl Objects {
         let bits = given.map_or(0, Word::bits);
         crate::sync::settle()?;
         if given.is_some() {
-            self.heap.replicate()?;
+            super::pass_on(deed != Deed::Lend)?;
         }
         let all = self.job().barrier_exchange(&[&says[..], &bits.to_le_bytes()].concat())?;
         self.heap.has_met()?;
@@ -121,7 +122,7 @@ impl Objects {
     ) -> Result<R, ObjectError> {
         self.can_do("lend", [from, from])?;
         let word = self.agree::<T>(Deed::Lend, [from, from], given.map(DBox::word))?;
-        let end = End::<T> { objects: self, word, from, lent: None, owner: None };
+        let end = End::<T> { objects: self, word, from, lent: None, owner: None, loan: None };
         let result = Ref::of(word).map(|value| read(&value));
         end.end()?;
         result
@@ -147,7 +148,9 @@ impl Objects {
         let word =
             self.agree::<T>(Deed::LendMut, [from, to], given.as_ref().map(|owner| DBox::word(owner)))?;
         let lent = (to == self.rank()).then(|| ManuallyDrop::new(DBox::of(word)));
-        let mut end = End::<T> { objects: self, word, from: to, lent, owner: given };
+        let loan = Loan::Object { lender: from, word };
+        let loan = lent.as_ref().filter(|_| T::HAS_LINKS).and_then(|_| borrow(loan));
+        let mut end = End::<T> { objects: self, word, from: to, lent, owner: given, loan };
         let result = match &mut end.lent {
             Some(lent) => MutRef::of(lent).map(|value| Some(write(value))),
             None => Ok(None),
@@ -167,6 +170,8 @@ struct End<'o, 'b, T: Portable> {
     lent: Option<ManuallyDrop<DBox<T>>>,
     /// The box that was lent from, which follows.
     owner: Option<&'b mut DBox<T>>,
+    /// What this rank, which writes, has from another node.
+    loan: Option<OpenLoan>,
 }
 
 impl<T: Portable> End<'_, '_, T> {
@@ -177,6 +182,7 @@ impl<T: Portable> End<'_, '_, T> {
 
     fn wait(&mut self) -> Result<(), ObjectError> {
         let (objects, from) = (self.objects, self.from);
+        drop(self.loan.take());
         // Nobody writes in a borrow for reading, and then there is nothing to say.
         let now = self.lent.as_ref().map_or(0, |lent| DBox::word(lent).bits());
         let says = [&[Deed::End as u8][..], &self.word.bits().to_le_bytes(), &now.to_le_bytes()].concat();
@@ -193,12 +199,23 @@ impl<T: Portable> End<'_, '_, T> {
                 let bits = all.get(from.0 as usize).and_then(|said| said[same..].first_chunk::<8>());
                 let word = bits.and_then(|bits| Word::from_bits(u64::from_le_bytes(*bits)));
                 if let (Some(owner), Some(word)) = (&mut self.owner, word) {
+                    take_given(self.word);
                     owner.link.word = word;
                 }
                 objects.heap.has_met()
             }
-            // Whoever still has the object has what was passed on, which nobody writes; its owner has it as it was.
-            Err(why) if objects.heap.goes_on() => Err(why),
+            // Whoever still has the object has what was passed on, which nobody writes; its owner has it as it was, unless who wrote it is lost, and
+            // may have passed on a part of it.
+            Err(why) if objects.heap.goes_on() => {
+                let node = objects.job().layout().node_of(from);
+                if let Some(owner) = &mut self.owner
+                    && take_given(self.word)
+                    && objects.job().is_lost(from)
+                {
+                    owner.link.word = dead_word(node)?;
+                }
+                Err(why)
+            }
             other => {
                 // Somebody may still read what would be written next.
                 let why =

@@ -14,6 +14,9 @@ use vgas::{NodeId, Peer, Rank};
 /// of a node more, where who had it is lost with that.
 pub(crate) const POISONED: u64 = 1;
 
+/// Set in what a lock begins with, beside a lost node: a rank there has passed something on while it had the lock, which may have come out of it.
+pub(crate) const GIVEN: u64 = 1 << 40;
+
 /// Where a lock is.
 type Place = (u32, u64);
 
@@ -34,6 +37,8 @@ pub(crate) enum Request {
     CallBack { condition: u64, token: u64 },
     /// How many there are that somebody has or waits for, and conditions.
     Count,
+    /// The caller, which has it alone, is about to pass something on: if it is lost, the value of before is not used again.
+    Gives { owner: u32, offset: u64 },
     /// Answered when the values of all locks released before are written: a lock that the caller still holds for writing.
     Settle,
 }
@@ -51,6 +56,7 @@ pub(crate) enum Answer {
     Unlocked,
     Notified,
     Counted(u64),
+    Noted,
     /// The owner and the offset of the first lock that the caller holds for writing.
     Settled(Option<(u32, u64)>),
     /// Not here, or the caller does not have it, or it could not be read or written.
@@ -93,6 +99,8 @@ struct Sleeper {
 #[derive(Debug, Default)]
 struct Held {
     writer: Option<Peer>,
+    /// The writer has passed something on since.
+    has_given: bool,
     /// Once for each time.
     readers: Vec<Peer>,
     waiting: VecDeque<Asked>,
@@ -181,6 +189,12 @@ impl Service for LockService {
                 let count = self.held.len() + self.conditions.len();
                 home.answer(call, &Answer::Counted(count as u64));
             }
+            Request::Gives { owner, offset } => {
+                if let Some(held) = self.held.get_mut(&(owner, offset)) {
+                    held.has_given |= held.writer == Some(call.from());
+                }
+                home.answer(call, &Answer::Noted);
+            }
             Request::Settle if !call.is_awaited() => home.answer(call, &Answer::Failed),
             Request::Settle => {
                 self.settling.push_back((self.next, call));
@@ -240,7 +254,8 @@ impl Service for LockService {
             held.readers.retain(|reader| !is_there(*reader));
             if held.writer.take_if(|writer| is_there(*writer)).is_some() {
                 // The first word of what lies there.
-                let left = POISONED + 1 + u64::from(node.0);
+                let given = if held.has_given { GIVEN } else { 0 };
+                let left = (POISONED + 1 + u64::from(node.0)) | given;
                 self.write(None, place, left.to_le_bytes().to_vec(), home);
             }
             self.grant(place, home);
@@ -305,7 +320,7 @@ impl LockService {
             let Some(first) = held.waiting.pop_front() else { break };
             match first.how.is_shared() {
                 true => held.readers.push(first.call.from()),
-                false => held.writer = Some(first.call.from()),
+                false => (held.writer, held.has_given) = (Some(first.call.from()), false),
             }
             self.next += 1;
             home.read(Rank(place.0), place.1, first.bytes, self.next);

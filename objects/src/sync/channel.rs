@@ -251,7 +251,7 @@ fn fail(error: &ObjectError) -> ! {
 
 /// What a value leads to, others are to find, before they have it.
 fn pass_on_for<X: Portable>() -> Result<(), ObjectError> {
-    if X::HAS_LINKS { pass_on() } else { Ok(()) }
+    if X::HAS_LINKS { pass_on(true) } else { Ok(()) }
 }
 
 impl<T: Portable> Sender<T> {

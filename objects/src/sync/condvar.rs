@@ -140,7 +140,7 @@ impl DCondvar {
         self.bind(guard.at())?;
         let (At { owner, offset, node }, changed) = guard.leave();
         // As where a lock is given back.
-        if let Err(why) = pass_on() {
+        if let Err(why) = pass_on(T::HAS_LINKS) {
             cannot_go_on(&format!("what a lock leads to cannot be replicated: {why}"));
         }
         let (condition, token) = (self.node.word().address(), TOKENS.fetch_add(1, Ordering::Relaxed));

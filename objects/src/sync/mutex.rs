@@ -7,10 +7,10 @@
 
 use super::wait;
 use crate::heap::{
-    DBox, ObjectError, Refused, cannot_be_had, cannot_go_on, discard, job, leave_behind, pass_on, place_of,
+    DBox, Loan, ObjectError, OpenLoan, Refused, borrow, cannot_be_had, cannot_go_on, discard, job, leave_behind, pass_on, place_of,
 };
 use crate::service::Bytes;
-use crate::service::locks::{Answer, LockService, POISONED, Request};
+use crate::service::locks::{Answer, GIVEN, LockService, POISONED, Request};
 use crate::task::Holds;
 use crate::word::Link;
 use crate::{Layout, Portable, Shareable};
@@ -93,6 +93,17 @@ pub enum LockError {
         /// The lost node.
         node: NodeId,
     },
+    /// Who had it alone was on a node that is lost, and has passed on objects meanwhile, which may have come out of it: the value is gone, for they
+    /// would have two owners. [`DMutex::clear_poison`] does not help.
+    #[error(
+        "who had the lock at {at:#x} was on {node}, which is lost, and has passed on objects, which may be of its value: that is gone"
+    )]
+    Given {
+        /// Where the lock is in its rank's part of the heap.
+        at: u64,
+        /// The lost node.
+        node: NodeId,
+    },
     /// Its home is lost, which is named with the type, the place and the call; or the heap has ended.
     #[error(transparent)]
     Objects(Box<ObjectError>),
@@ -140,7 +151,10 @@ pub(super) fn poison_of(poison: u64, at: u64) -> Result<(), LockError> {
     match poison {
         0 => Ok(()),
         POISONED => Err(LockError::Poisoned(at)),
-        left => Err(LockError::Left { at, node: NodeId((left - POISONED - 1) as u32) }),
+        left => {
+            let node = NodeId(((left & !GIVEN) - POISONED - 1) as u32);
+            Err(if left & GIVEN == 0 { LockError::Left { at, node } } else { LockError::Given { at, node } })
+        }
     }
 }
 
@@ -208,10 +222,10 @@ impl At {
     }
 
     /// Gives it back. What goes wrong is a lost home, and with it the job.
-    pub fn unlock(self, changed: Option<Vec<u8>>) {
+    pub fn unlock<T: Portable>(self, changed: Option<Vec<u8>>) {
         let Self { owner, offset, node } = self;
         if changed.is_some()
-            && let Err(why) = pass_on()
+            && let Err(why) = pass_on(T::HAS_LINKS)
         {
             cannot_go_on(&format!("what a lock leads to cannot be replicated: {why}"));
         }
@@ -310,12 +324,14 @@ impl<T: Portable> DMutex<T> {
     /// Says that a value is whole, though somebody has panicked who had it, or is lost.
     ///
     /// # Errors
-    /// When its home is lost.
+    /// When its home is lost; and [`LockError::Given`].
     #[track_caller]
     pub fn clear_poison(&self) -> Result<(), LockError> {
-        if let Some(mut guard) = self.have(false)? {
-            guard.held.poison = 0;
+        let Some(mut guard) = self.have(false)? else { return Ok(()) };
+        if let given @ Err(LockError::Given { .. }) = poison_of(guard.held.poison, guard.at.offset) {
+            return given;
         }
+        guard.held.poison = 0;
         Ok(())
     }
 
@@ -346,14 +362,19 @@ impl<T: Portable> DMutex<T> {
         let at = self.at()?;
         let bytes = at.lock::<T>(false, false)?.ok_or_else(LockError::busy)?;
         // SAFETY: it is the owner's.
-        let held = unsafe { value_of::<T>(&bytes).assume_init() };
+        let held = ManuallyDrop::new(unsafe { value_of::<T>(&bytes).assume_init() });
+        let given = poison_of(held.poison, at.offset).err().filter(|why| matches!(why, LockError::Given { .. }));
         let Self { of } = self;
         let (owner, offset) = (at.owner, at.offset);
         // Before the place is another's, the home has forgotten the lock.
         job()?.call::<LockService>(at.node, &Request::Unlock { owner, offset, changed: None })?;
         // SAFETY: not used again.
         discard(unsafe { ManuallyDrop::take(of) })?;
-        Ok(held.value)
+        match given {
+            // Another rank may own what is in it.
+            Some(given) => Err(given),
+            None => Ok(ManuallyDrop::into_inner(held).value),
+        }
     }
 }
 
@@ -377,6 +398,7 @@ pub struct Guard<'m, T: Portable> {
     at: At,
     was_panicking: bool,
     holds: Holds,
+    loan: Option<OpenLoan>,
     of: PhantomData<&'m DMutex<T>>,
 }
 
@@ -388,7 +410,9 @@ impl<T: Portable> Guard<'_, T> {
             let held = unsafe { value_of::<T>(bytes).assume_init() };
             let was_panicking = std::thread::panicking();
             let held = Box::new(ManuallyDrop::new(held));
-            Self { held, at, was_panicking, holds: Holds::one(), of: PhantomData }
+            let At { owner, offset, node: home } = at;
+            let loan = if T::HAS_LINKS { borrow(Loan::Lock { home, owner, offset }) } else { None };
+            Self { held, at, was_panicking, holds: Holds::one(), loan, of: PhantomData }
         })
     }
 
@@ -400,6 +424,7 @@ impl<T: Portable> Guard<'_, T> {
     pub(super) fn leave(self) -> (At, Vec<u8>) {
         let mut this = ManuallyDrop::new(self);
         let (at, bytes) = (this.at, bytes_of(&**this.held));
+        drop(this.loan.take());
         // SAFETY: not used again; only the box is freed, whose value is never dropped here.
         drop(unsafe { (std::ptr::read(&raw mut this.held), std::ptr::read(&raw mut this.holds)) });
         (at, bytes)
@@ -434,7 +459,9 @@ impl<T: Portable> Drop for Guard<'_, T> {
             self.held.poison = POISONED;
         }
         let bytes = bytes_of(&**self.held);
-        self.at.unlock(Some(bytes));
+        // From here on its home has the value.
+        drop(self.loan.take());
+        self.at.unlock::<T>(Some(bytes));
     }
 }
 

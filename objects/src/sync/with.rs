@@ -26,6 +26,8 @@ enum Ended<R: Portable> {
     Poisoned,
     /// Who had it was on this node.
     Left(u32),
+    /// The same, and objects were passed on.
+    Given(u32),
     /// The home says why to who asks it.
     Failed,
 }
@@ -90,6 +92,7 @@ impl<T: Portable> DMutex<T> {
                 Ok(result) => Ended::Returned(result),
                 Err(LockError::Poisoned(_)) => Ended::Poisoned,
                 Err(LockError::Left { node, .. }) => Ended::Left(node.0),
+                Err(LockError::Given { node, .. }) => Ended::Given(node.0),
                 Err(LockError::Panicked { message, .. }) => std::panic::resume_unwind(Box::new(message)),
                 Err(LockError::Objects(_)) => Ended::Failed,
             }
@@ -101,6 +104,7 @@ impl<T: Portable> DMutex<T> {
             Ok(Ended::Returned(result)) => Ok(result),
             Ok(Ended::Poisoned) => Err(LockError::Poisoned(offset)),
             Ok(Ended::Left(node)) => Err(LockError::Left { at: offset, node: vgas::NodeId(node) }),
+            Ok(Ended::Given(node)) => Err(LockError::Given { at: offset, node: vgas::NodeId(node) }),
             Ok(Ended::Failed) => Err(LockError::busy()),
             Err(TaskError::Panicked { rank, message }) => Err(LockError::Panicked { rank, message }),
             Err(TaskError::Lost(lost)) => Err(at.cannot_be_had::<T>(lost_node(lost), here).into()),

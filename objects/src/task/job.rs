@@ -65,7 +65,10 @@ pub(super) trait Work: Send + Sync {
 
     /// As [`Work::came`] of a task whose node is lost, where the heap goes on without it: what was lent is as it was, because nobody writes
     /// what was passed on ([`crate::heap`]).
-    fn lost(&self, node: NodeId);
+    fn lost(self: Arc<Self>, node: NodeId);
+
+    /// The rank that has it passes something on, before it has ended. In handlers.
+    fn gives(&self);
 
     /// Brings back what was lent and makes its result a value, after it has [`came`](Work::came). Not in handlers: it may touch memory
     /// that is not here.
@@ -126,6 +129,8 @@ enum State<L, G, R> {
     /// On another rank.
     Away(Vec<Back>),
     Came(Rank, Vec<u8>, Vec<Back>),
+    /// On a rank of this node, which is lost, and has passed on objects that may be of what was lent.
+    Gone(NodeId, Vec<Back>),
     Ended(Result<R, TaskError>),
     Taken,
 }
@@ -145,6 +150,8 @@ pub(super) struct Job<'s, A: Arguments<'s>, R: Portable> {
     inner: Mutex<Inner<A::Lent, A::Given, R>>,
     task: Task<A, R>,
     leaves: Leaves,
+    /// Whether the rank that has it has passed something on.
+    has_given: AtomicBool,
     /// None: there is no heap, and it has ended.
     runtime: Option<&'static Runtime>,
     scope: Option<Arc<Running>>,
@@ -163,13 +170,15 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
             scope.count.fetch_add(1, Ordering::SeqCst);
         }
         let inner = Inner { state: State::Waits(lent, given), waiting: Waiting::Nobody };
-        Self { inner: Mutex::new(inner), task, leaves, runtime: Some(runtime), scope }
+        let has_given = AtomicBool::new(false);
+        Self { inner: Mutex::new(inner), task, leaves, has_given, runtime: Some(runtime), scope }
     }
 
     /// One that has ended already.
     pub fn refused(task: Task<A, R>, why: TaskError, scope: Option<Arc<Running>>) -> Self {
         let inner = Inner { state: State::Ended(Err(why)), waiting: Waiting::Nobody };
-        Self { inner: Mutex::new(inner), task, leaves: Leaves::No, runtime: None, scope }
+        let has_given = AtomicBool::new(false);
+        Self { inner: Mutex::new(inner), task, leaves: Leaves::No, has_given, runtime: None, scope }
     }
 
     /// How it has ended, once.
@@ -201,6 +210,13 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
         }
     }
 
+    /// Its scope has it settled at its end, if something was lent to it.
+    fn is_to_settle(self: Arc<Self>, back: &[Back]) {
+        if let Some(scope) = self.scope.clone().filter(|_| !back.is_empty()) {
+            scope.came.lock().unwrap_or_else(PoisonError::into_inner).push(super::pool::erase(self));
+        }
+    }
+
     /// Why nobody runs it here.
     fn stopped(&self) -> TaskError {
         let lost = self.runtime.and_then(|runtime| Some((runtime.rank(), *runtime.lost_nodes().first()?)));
@@ -227,7 +243,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
 
 impl<L, G, R> Inner<L, G, R> {
     fn is_over(&self) -> bool {
-        matches!(self.state, State::Came(..) | State::Ended(_) | State::Taken)
+        matches!(self.state, State::Came(..) | State::Gone(..) | State::Ended(_) | State::Taken)
     }
 }
 
@@ -273,10 +289,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
     fn came(self: Arc<Self>, from: Rank, outcome: Vec<u8>) {
         self.end(|before| match before {
             State::Away(back) => {
-                if let Some(scope) = self.scope.as_ref().filter(|_| !back.is_empty()) {
-                    let this = super::pool::erase(self.clone());
-                    scope.came.lock().unwrap_or_else(PoisonError::into_inner).push(this);
-                }
+                self.clone().is_to_settle(&back);
                 State::Came(from, outcome, back)
             }
             other => other,
@@ -291,22 +304,36 @@ impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
         self.end(|_| State::Ended(Err(why)));
     }
 
-    fn lost(&self, node: NodeId) {
+    fn lost(self: Arc<Self>, node: NodeId) {
         // Without backups it may have been moved there.
         let is_lent = matches!(&self.inner().state, State::Away(back) if !back.is_empty());
         if is_lent && !goes_on() {
             cannot_go_on(&format!("what was lent to a task is lost with {node}"));
         }
         self.end(|before| match before {
+            State::Away(back) if self.has_given.load(Ordering::SeqCst) => {
+                self.clone().is_to_settle(&back);
+                State::Gone(node, back)
+            }
             State::Away(_) => State::Ended(Err(TaskError::Lost(node))),
             other => other,
         });
+    }
+
+    fn gives(&self) {
+        self.has_given.store(true, Ordering::SeqCst);
     }
 
     fn settle(&self) {
         let mut inner = self.inner();
         let (from, outcome, back) = match std::mem::replace(&mut inner.state, State::Begun) {
             State::Came(from, outcome, back) => (from, outcome, back),
+            State::Gone(node, back) => {
+                // SAFETY: rule 3: of this task, whose lender waits.
+                back.iter().for_each(|back| unsafe { back.make_dead(node) });
+                inner.state = State::Ended(Err(TaskError::Lost(node)));
+                return;
+            }
             other => {
                 inner.state = other;
                 return;

@@ -1,15 +1,16 @@
 //! Arguments of tasks as bytes, there and back.
 
-use crate::heap::leave_behind;
+use crate::heap::{Links, Loan, borrow, leave_behind, links_of, make_dead};
 use crate::portable::{Portable, Shareable};
 use crate::word::Link;
 use rustc_hash::FxHasher;
 use std::any::Any;
+use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::Rank;
+use vgas::{NodeId, Rank};
 
 /// Most bytes of what a task is lent and given, and of what it returns: as much as every network has in a message.
 pub(super) const BYTES_MAX: usize = 2048;
@@ -36,6 +37,9 @@ pub unsafe trait Lent<'s>: Sized + Send {
     /// Bytes of it in a message.
     #[doc(hidden)]
     const BYTES: usize;
+    /// Whether something of it has links and may be changed.
+    #[doc(hidden)]
+    const LENDS_LINKS: bool = false;
 
     /// Writes the bytes; says where they belong if they come back.
     #[doc(hidden)]
@@ -87,9 +91,22 @@ unsafe impl<'s, L: Lent<'s>, A: Portable> Arguments<'s> for (L, A) {
 pub struct Back {
     at: usize,
     bytes: usize,
+    /// None where it has none.
+    links: Option<Links>,
 }
 
 impl Back {
+    /// It does not come back, and objects of it may be elsewhere.
+    ///
+    /// # Safety
+    /// It was packed by this process, from what is still borrowed.
+    pub(super) unsafe fn make_dead(&self, lost: NodeId) {
+        if let Some(links) = self.links {
+            // SAFETY: the caller's promise: mutably borrowed from whoever has lent it, who waits. Without a heap, nothing is used again.
+            let _ = unsafe { make_dead(self.at, self.bytes, links, lost) };
+        }
+    }
+
     /// # Safety
     /// It was packed by this process, from what is still borrowed, and the bytes are those that were given back for it.
     pub(super) unsafe fn restore(&self, from: &mut &[u8]) -> bool {
@@ -183,11 +200,13 @@ unsafe impl<'s, X: Portable> Lent<'s> for &'s mut X {
     type For<'a> = &'a mut X;
     type Frame = X;
     const BYTES: usize = size_of::<X>();
+    const LENDS_LINKS: bool = X::HAS_LINKS;
 
     fn pack(self, to: &mut Vec<u8>, back: &mut Vec<Back>) {
         leave_behind(&*self);
         copy(self, to);
-        back.push(Back { at: std::ptr::from_mut(self).expose_provenance(), bytes: size_of::<X>() });
+        let links: Option<Links> = if X::HAS_LINKS { Some(links_of::<X>) } else { None };
+        back.push(Back { at: std::ptr::from_mut(self).expose_provenance(), bytes: size_of::<X>(), links });
     }
 
     unsafe fn unpack(bytes: &[u8], frame: &mut MaybeUninit<X>) -> Self {
@@ -213,6 +232,7 @@ macro_rules! several {
             type For<'a> = ($($part::For<'a>,)+);
             type Frame = ($(MaybeUninit<$part::Frame>,)+);
             const BYTES: usize = 0 $(+ $part::BYTES)+;
+            const LENDS_LINKS: bool = false $(|| $part::LENDS_LINKS)+;
 
             fn pack(self, to: &mut Vec<u8>, back: &mut Vec<Back>) {
                 $(self.$at.pack(to, back);)+
@@ -279,6 +299,13 @@ unsafe impl<X: Portable> Lent<'_> for Given<X> {
     }
 }
 
+thread_local! {
+    /// The rank that has begun the task which this thread is about to run, if that is another one, and the task's number there.
+    pub(super) static LENDER: Cell<Option<(Rank, u64)>> = const { Cell::new(None) };
+    /// Whether the outcome of the task that this thread has run last has links.
+    pub(super) static GIVES: Cell<bool> = const { Cell::new(false) };
+}
+
 /// How a task has ended: the first byte of its outcome.
 pub(super) const RETURNED: u8 = 0;
 pub(super) const PANICKED: u8 = 1;
@@ -333,9 +360,14 @@ pub(super) fn run<'s, A: Arguments<'s>, R: Portable>(
     let mut frame = MaybeUninit::uninit();
     let mut placed = MaybeUninit::<A::Given>::uninit();
     place(given, &mut placed);
+    let lender = LENDER.take().filter(|_| A::Lent::LENDS_LINKS);
+    let loan = lender.and_then(|(lender, number)| borrow(Loan::Task { lender, number }));
     // SAFETY: rule 2: packed by `pack` for this entry of the table; used within this function.
     let (lent, given) = unsafe { (A::Lent::unpack(lent, &mut frame), placed.assume_init()) };
     let ended = catch_unwind(AssertUnwindSafe(|| task(A::of(lent, given))));
+    // What it has of that is given back.
+    drop(loan);
+    GIVES.set(A::Lent::LENDS_LINKS || (R::HAS_LINKS && ended.is_ok()));
     let mut outcome = vec![if ended.is_ok() { RETURNED } else { PANICKED }];
     // SAFETY: the task has ended, and with it what it was lent.
     unsafe { A::Lent::give_back(&mut frame, &mut outcome) };

@@ -41,7 +41,7 @@ pub(crate) use room::ask_for_room;
 pub use run::RunOptions;
 pub use scope::{JoinHandle, Scope, scope, spawn, spawn_to};
 pub(crate) use spare::{BRIEFLY, are_run, while_blocked};
-pub(crate) use travel::register;
+pub(crate) use travel::{register, tell_lender};
 
 /// What [`call!`](crate::call) is made of.
 #[doc(hidden)]
@@ -134,7 +134,8 @@ pub enum TaskError {
     #[error("a task was not understood on {0}: the ranks run different programs")]
     Misread(Rank),
     /// The node that had it is lost, and the job goes on without it. It may have run, in part or as a whole; what it was lent is as it was
-    /// before, and what it was given is gone.
+    /// before, and what it was given is gone. If its rank had passed on objects meanwhile, boxes in what it was lent to change are
+    /// [`ObjectError::Lost`](crate::ObjectError::Lost): another rank may own what they meant.
     #[error("a task was on {0}, which is lost")]
     Lost(vgas::NodeId),
     /// The heap or the job.

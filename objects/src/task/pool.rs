@@ -154,6 +154,8 @@ pub(super) struct Pool {
     visitors: Mutex<FxHashMap<Rank, usize>>,
     /// Tasks of this rank that are elsewhere, by their numbers, and on which rank.
     away: Mutex<FxHashMap<u64, (Queued, Rank)>>,
+    /// Numbers of what this rank tells its lenders, until they have noted it.
+    pub notes: Mutex<FxHashSet<u64>>,
     pub next: AtomicU64,
     pub counters: Counters,
 }
@@ -202,6 +204,7 @@ pub(super) fn make(runtime: &'static Runtime) -> &'static Pool {
         asked_count: AtomicUsize::new(0),
         visitors: Mutex::default(),
         away: Mutex::default(),
+        notes: Mutex::default(),
         next: AtomicU64::new(0),
         counters: Counters::default(),
     })
@@ -693,7 +696,7 @@ impl Pool {
             let lost = away.extract_if(|_, (_, rank)| is_there(rank));
             lost.map(|(_, (work, _))| work).collect()
         };
-        lost.iter().for_each(|work| work.lost(node));
+        lost.into_iter().for_each(|work| work.lost(node));
         // The first rank may have heard of it as all were about to begin, and have begun nothing.
         self.watch.doubt();
     }
@@ -798,7 +801,7 @@ impl Pool {
         let leaves = if packed.hops < hops_max { leaves } else { Leaves::No };
         self.counters.left.fetch_add(1, Ordering::Relaxed);
         // What is in its arguments, others may have to find.
-        let sent = pass_on().and_then(|()| travel::send(self, &packed, to, leaves, is_answer));
+        let sent = pass_on(true).and_then(|()| travel::send(self, &packed, to, leaves, is_answer));
         if let Err(why) = sent
             && let Some(work) = own.and_then(|number| self.back(number))
         {
@@ -828,6 +831,13 @@ impl Pool {
     /// A number that goes round.
     pub fn turn(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed) as u32
+    }
+
+    /// The rank that has a task of this one passes something on. In handlers.
+    pub fn gives(&self, number: u64) {
+        if let Some((work, _)) = lock(&self.away).get(&number) {
+            work.gives();
+        }
     }
 
     /// A task of this rank that was elsewhere.

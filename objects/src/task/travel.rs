@@ -7,10 +7,10 @@ use super::TaskError;
 use super::alone;
 use super::entry::code_of;
 use super::job::{Leaves, Packed, Work};
-use super::lend::{MISREAD, stopped};
+use super::lend::{GIVES, LENDER, MISREAD, stopped};
 use super::pool::{self, Pool};
 use super::see_others;
-use crate::heap::{ObjectError, Room, cannot_go_on, complain, pass_on};
+use crate::heap::{ObjectError, Room, cannot_go_on, complain, note_given, pass_on};
 use crate::slab::Class;
 use crate::word::Word;
 use std::sync::Arc;
@@ -40,6 +40,10 @@ enum What {
     Room = 5,
     /// Whether the run goes on: asked of the first rank when a node is lost, which answers with [`What::Stop`] if not.
     Whether = 6,
+    /// The sender passes something on, and has what the receiver has lent: the question's number, the task's, or 0 and the word of an object, and which.
+    Gives = 7,
+    /// The answer: the number.
+    Noted = 8,
 }
 
 /// What is in a message, if it is one of tasks.
@@ -71,6 +75,15 @@ pub(super) enum Said {
         word: u64,
         free: u32,
     },
+    /// `task`: its number; else the word's object.
+    Gives {
+        number: u64,
+        task: Option<u64>,
+        word: u64,
+    },
+    Noted {
+        number: u64,
+    },
 }
 
 fn wide(low: u32, high: u32) -> u64 {
@@ -83,6 +96,8 @@ impl Said {
             Self::Run { number, .. }
             | Self::Ended { number, .. }
             | Self::Wanted { number, .. }
+            | Self::Gives { number, .. }
+            | Self::Noted { number }
             | Self::Room { number, .. } => (*number as u32, (*number >> 32) as u32),
             Self::Hungry | Self::Stop | Self::Whether => (0, 0),
         };
@@ -96,6 +111,11 @@ impl Said {
             Self::Hungry => vec![What::Hungry as u32, run],
             Self::Stop => vec![What::Stop as u32, run],
             Self::Whether => vec![What::Whether as u32, run],
+            Self::Gives { task, word, .. } => {
+                let of = task.unwrap_or(word);
+                vec![What::Gives as u32, run, low, high, of as u32, (of >> 32) as u32, u32::from(task.is_some())]
+            }
+            Self::Noted { .. } => vec![What::Noted as u32, run, low, high],
             Self::Wanted { class, .. } => vec![What::Wanted as u32, run, low, high, class.code()],
             Self::Room { word, free, .. } => {
                 vec![What::Room as u32, run, low, high, word as u32, (word >> 32) as u32, free]
@@ -125,6 +145,12 @@ impl Said {
             [low, high, first, second, free] if what == What::Room as u32 => {
                 Self::Room { number: wide(low, high), word: wide(first, second), free }
             }
+            [low, high, first, second, is_task @ 0..=1] if what == What::Gives as u32 => {
+                let (number, of) = (wide(low, high), wide(first, second));
+                let (task, word) = if is_task == 1 { (Some(of), 0) } else { (None, of) };
+                Self::Gives { number, task, word }
+            }
+            [low, high] if what == What::Noted as u32 => Self::Noted { number: wide(low, high) },
             [] if what == What::Hungry as u32 => Self::Hungry,
             [] if what == What::Stop as u32 => Self::Stop,
             [] if what == What::Whether as u32 => Self::Whether,
@@ -211,6 +237,18 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
                 token.refuse(format!("room under number {number}, which was not asked for"));
             }
         }
+        // Of whatever run, or of none: answered where it is noted.
+        Said::Gives { number, task, word } => {
+            match (task, Word::from_bits(word)) {
+                (Some(task), _) => pool.gives(task),
+                (None, Some(word)) => note_given(word),
+                (None, None) => return token.refuse("it passes on what has no word"),
+            }
+            token.check(token.reply_short(HANDLER, &Said::Noted { number }.words(run)));
+        }
+        Said::Noted { number } => {
+            lock(&pool.notes).remove(&number);
+        }
         Said::Whether if has_ended => token.check(token.reply_short(HANDLER, &Said::Stop.words(run))),
         // Of a run that is over, and one that goes on.
         Said::Hungry | Said::Stop | Said::Whether => {}
@@ -244,6 +282,29 @@ pub(super) fn ask_whether(pool: &Pool) -> Result<(), ObjectError> {
         FIRST => Ok(()),
         _ => tell(pool, FIRST, &Said::Whether, &[]),
     }
+}
+
+/// Tells the rank that has lent something to this one, a task's arguments or the object of a word, that this one passes something on; returns
+/// when it has noted that, or is lost.
+pub(crate) fn tell_lender(lender: Rank, task: Option<u64>, word: u64) -> Result<(), ObjectError> {
+    let pool = pool::pool()?;
+    let number = pool.next.fetch_add(1, Ordering::Relaxed);
+    lock(&pool.notes).insert(number);
+    let told = tell(pool, lender, &Said::Gives { number, task, word }, &[]);
+    let noted = told.and_then(|()| {
+        let is_noted = || !lock(&pool.notes).contains(&number);
+        crate::sync::until(None, || is_noted() || pool.runtime.is_lost(lender)).map(drop)
+    });
+    lock(&pool.notes).remove(&number);
+    match noted {
+        Err(_) if pool.runtime.is_lost(lender) => Ok(()),
+        noted => noted,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Changed in steps that cannot panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sends a task.
@@ -325,10 +386,14 @@ impl Work for Visitor {
         }
         let outcome = match is_over {
             true => stopped(pool.runtime),
-            false => code_of(packed.entry)
-                .and_then(|code| code(&packed.arguments))
-                .unwrap_or_else(|| vec![MISREAD]),
+            false => {
+                LENDER.set(packed.origin.filter(|(origin, _)| *origin != pool.runtime.rank()));
+                let outcome = code_of(packed.entry).and_then(|code| code(&packed.arguments));
+                LENDER.set(None);
+                outcome.unwrap_or_else(|| vec![MISREAD])
+            }
         };
+        let gives = GIVES.replace(false);
         // What it has sent is there before its end is heard of; an error is the job's, which says so to who waits.
         let _ = super::settle();
         let Some((origin, number)) = packed.origin else { return true };
@@ -339,7 +404,7 @@ impl Work for Visitor {
             return true;
         }
         // Who waits may be told of what is here now.
-        if let Err(why) = pass_on() {
+        if let Err(why) = pass_on(gives) {
             cannot_go_on(&format!("what a task has made cannot be replicated: {why}"));
         }
         if let Err(why) = tell_of(self.run, pool, origin, &Said::Ended { number, rank }, &outcome)
@@ -370,7 +435,9 @@ impl Work for Visitor {
 
     fn failed(&self, _: TaskError) {}
 
-    fn lost(&self, _: NodeId) {}
+    fn lost(self: Arc<Self>, _: NodeId) {}
+
+    fn gives(&self) {}
 
     fn settle(&self) {}
 
@@ -438,6 +505,9 @@ mod tests {
             Said::Whether,
             Said::Wanted { number: 1 << 40, class: Class::Large(9) },
             Said::Room { number: 3, word: 5 << 32 | 1, free: 7 },
+            Said::Gives { number: 3, task: Some(1 << 40), word: 0 },
+            Said::Gives { number: 3, task: None, word: 5 << 32 | 1 },
+            Said::Noted { number: u64::MAX },
         ];
         for said in all {
             let words = said.words(9);

@@ -8,7 +8,8 @@ use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 use vgas::{NodeId, Rank, Runtime};
-use vgas_objects::sync::{DMutex, LockError, Receiver, Sender, channel};
+use std::sync::atomic::{AtomicU64, Ordering};
+use vgas_objects::sync::{DArc, DMutex, LockError, Receiver, Sender, channel};
 use vgas_objects::{
     DBox, DMap, DString, DVec, HeapOptions, ObjectError, Objects, Portable, RunOptions, Shareable, TaskError,
     scope, spawn, spawn_to, task,
@@ -32,6 +33,8 @@ const PARTS: &[(&str, Part)] = &[
     ("replica_late", late),
     ("replica_tasks", tasks),
     ("replica_spread", spread),
+    ("replica_given", given),
+    ("replica_given_lent", given_lent),
     ("replica_stopped", stopped),
     ("replica_two_nodes", two_nodes),
     ("replica_shared_pages", shared_pages),
@@ -89,6 +92,8 @@ pub fn sequence(seed: u64) -> Result<(), String> {
     good("replica_tasks", seed.wrapping_add(1), 6)?;
     good("replica_spread", seed, 3)?;
     good("replica_spread", seed.wrapping_add(1), 6)?;
+    good("replica_given", seed, 3)?;
+    good("replica_given_lent", seed, 3)?;
     good("replica_stopped", seed, 3)?;
     good("replica_unhinted", seed, 3)?;
     good("replica_channel", seed, 3)?;
@@ -420,6 +425,124 @@ fn tasks(runtime: Runtime, seed: u64) -> Outcome {
     };
     if let Some(ended) = objects.run(&RunOptions::default(), main)? {
         ended?;
+    }
+    Ok(objects.finalize()?)
+}
+
+/// Says how many were dropped in this process.
+#[derive(Portable, Shareable)]
+struct Counted(u64);
+
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+type Slot = Option<DBox<Counted>>;
+type SharedSlot = DArc<DMutex<Slot>>;
+
+/// Kills the node of this rank, and waits for that.
+fn die_here() {
+    let _ = getppid().map(|daemon| kill_process(daemon, Signal::KILL));
+    std::thread::park_timeout(crate::NOTICED_WITHIN);
+}
+
+/// What a lost rank has sent is the receiver's alone, and dropped once; new objects are apart from it.
+fn has_one_owner(receiver: &Receiver<DBox<Counted>>, number: u64) -> Outcome {
+    let mut came = receiver.recv_checked()?.ok_or("nothing came")?;
+    ensure(came.0 == number, || format!("{} has come", came.0))?;
+    came.0 += 100;
+    let more: Vec<DBox<u64>> = (0..100).map(DBox::new).collect();
+    ensure(came.0 == number + 100 && more.iter().enumerate().all(|(at, one)| **one == at as u64), || {
+        "it is another object, too".into()
+    })?;
+    let before = DROPPED.load(Ordering::SeqCst);
+    drop(came);
+    let dropped = DROPPED.load(Ordering::SeqCst) - before;
+    ensure(dropped == 1, || format!("it was dropped {dropped} times"))
+}
+
+/// Goal: what a task has taken out of what it was lent, or of a lock, and passed on before its node was lost has one owner. Method: the task sends both
+/// to `main`, which then looks at what it has lent and at the lock.
+fn given(runtime: Runtime, _: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let main = || -> Outcome {
+        let lock: SharedSlot = DArc::new(DMutex::new(Some(DBox::new(Counted(1)))));
+        let mut lent = (Some(DBox::new(Counted(2))), 7u64);
+        let (sender, receiver) = channel::<DBox<Counted>>(4);
+        let ended = scope(|scope| {
+            let task = task!(|(lent, lock): (&mut (Slot, u64), &SharedSlot), sender: Sender<DBox<Counted>>| -> () {
+                let mut guard = lock.lock().expect("nobody has it");
+                lent.1 += 1;
+                let taken = [guard.take(), lent.0.take()];
+                let sent = taken.into_iter().flatten().all(|one| sender.send(one).is_ok());
+                if sent && sender.flush().is_ok() {
+                    die_here();
+                }
+            });
+            scope.spawn_to(Rank(1), task, (&mut lent, &lock), sender).join()
+        });
+        ensure(matches!(ended, Err(TaskError::Lost(NodeId(1)))), || format!("it ended as {ended:?}"))?;
+        has_one_owner(&receiver, 1)?;
+        has_one_owner(&receiver, 2)?;
+        ensure(lent.1 == 7, || format!("the number is {}", lent.1))?;
+        let again = lent.0.as_ref().ok_or("nothing is there")?.try_read().map(|found| found.0);
+        let is_lost = matches!(&again, Err(ObjectError::Lost(why)) if why.to_string().contains("passed objects on"));
+        ensure(is_lost, || format!("what was sent is also lent: {again:?}"))?;
+        for _ in 0..2 {
+            let locked = lock.lock().map(drop);
+            ensure(matches!(locked, Err(LockError::Given { node: NodeId(1), .. })), || format!("{locked:?}"))?;
+            let cleared = lock.clear_poison();
+            ensure(matches!(cleared, Err(LockError::Given { .. })), || format!("{cleared:?}"))?;
+        }
+        let before = DROPPED.load(Ordering::SeqCst);
+        drop((lent, lock));
+        let dropped = DROPPED.load(Ordering::SeqCst) - before;
+        ensure(dropped == 0, || format!("{dropped} more were dropped"))?;
+        let fine = spawn_to(Rank(2), task!(|_n: ()| DBox::new(Counted(3))), ()).join()?;
+        ensure(fine.0 == 3, || "another object".into())
+    };
+    if let Some(ended) = objects.run(&RunOptions::default(), main)? {
+        ended?;
+    }
+    Ok(objects.finalize()?)
+}
+
+/// Goal: the same of what [`Objects::lend_mut`] has lent.
+fn given_lent(runtime: Runtime, _: u64) -> Outcome {
+    note_pids(&runtime)?;
+    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let me = objects.rank();
+    let (mut own, mut receiver, mut sender) = (None, None, None);
+    let mut given = None;
+    if me == Rank(0) {
+        let (to, from) = channel::<DBox<Counted>>(4);
+        own = Some(DBox::new(Some(DBox::new(Counted(1)))));
+        (given, receiver) = (Some(DBox::new(to)), Some(from));
+    }
+    if let Some(one) = objects.hand(Rank(0), Rank(1), given)? {
+        sender = Some(one.into_inner());
+    }
+    let lent = objects.lend_mut(Rank(0), Rank(1), own.as_mut(), |mut slot: vgas_objects::MutRef<'_, Slot>| {
+        if let (Some(taken), Some(sender)) = (slot.take(), sender.take())
+            && sender.send(taken).is_ok()
+            && sender.flush().is_ok()
+        {
+            die_here();
+        }
+    });
+    ensure(lent.is_err(), || "the borrow has ended well".into())?;
+    if let (Some(own), Some(receiver)) = (own, receiver) {
+        has_one_owner(&receiver, 1)?;
+        let again = own.try_read().map(|slot| slot.is_some());
+        ensure(matches!(again, Err(ObjectError::Lost(_))), || format!("what was sent is also lent: {again:?}"))?;
+        let before = DROPPED.load(Ordering::SeqCst);
+        drop(own);
+        ensure(DROPPED.load(Ordering::SeqCst) == before, || "more was dropped".into())?;
     }
     Ok(objects.finalize()?)
 }

@@ -1,0 +1,160 @@
+//! Loans: what this rank has of other nodes, to change it, until it gives it back: values that were lent to its tasks or by
+//! [`Objects::lend_mut`](super::Objects::lend_mut), and locks.
+//!
+//! Where a node may be lost, the lender has the value as it was before, and the lock's home the value that was released last. Both are used again when
+//! the borrower is lost. What the borrower has taken out of it and passed on would then have two owners. So a borrower tells the lender before it passes
+//! on anything with boxes in it (a message and its answer, once a loan), and the lender of a lost borrower does not use what may be elsewhere:
+//!
+//! * of a value that was lent, the links become *dead*: what they meant is [`ObjectError::Lost`](super::ObjectError::Lost) from then on, and dropping
+//!   them does nothing;
+//! * a lock is [`LockError::Given`](crate::sync::LockError::Given), and its value is never had again.
+//!
+//! A borrower that has passed on nothing leaves all as it was. Which object was passed on is not looked at: what a task passes on may lie anywhere in what
+//! it was lent, or have come from there by way of another thread.
+
+use super::shape::Links;
+use super::{ObjectError, heap};
+use crate::service::locks::{Answer, LockService, Request};
+use crate::slab::HEAD_BYTES;
+use crate::word::{Colour, Link, Word};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use vgas::{NodeId, Rank};
+
+/// What was lent, and by which rank or node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Loan {
+    /// The arguments of a task, by its number at the rank that has begun it.
+    Task { lender: Rank, number: u64 },
+    /// An object, by its word when it was lent.
+    Object { lender: Rank, word: Word },
+    /// A lock.
+    Lock { home: NodeId, owner: u32, offset: u64 },
+}
+
+/// A loan of this rank's, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenLoan(u64);
+
+#[derive(Default)]
+struct Loans {
+    /// By number, with whether the lender was told.
+    open: FxHashMap<u64, (Loan, bool)>,
+    /// Words of objects that this rank has lent, of which it was told.
+    given: FxHashSet<Word>,
+}
+
+static LOANS: Mutex<Option<Loans>> = Mutex::new(None);
+static NEXT: AtomicU64 = AtomicU64::new(1);
+/// How many lenders were not told.
+static UNTOLD: AtomicUsize = AtomicUsize::new(0);
+/// One thread tells at a time; another one waits until it has.
+static TELLING: Mutex<()> = Mutex::new(());
+
+fn loans<R>(work: impl FnOnce(&mut Loans) -> R) -> R {
+    let mut loans: MutexGuard<'_, Option<Loans>> = LOANS.lock().unwrap_or_else(PoisonError::into_inner);
+    work(loans.get_or_insert_default())
+}
+
+/// Notes a loan; none without replicas, and of the own node, which is lost with it.
+pub(crate) fn borrow(loan: Loan) -> Option<OpenLoan> {
+    let heap = heap().ok().filter(|heap| heap.has_replicas())?;
+    let lender = match loan {
+        Loan::Task { lender, .. } | Loan::Object { lender, .. } => heap.runtime.layout().node_of(lender),
+        Loan::Lock { home, .. } => home,
+    };
+    (lender != heap.runtime.node()).then(|| {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        loans(|loans| loans.open.insert(number, (loan, false)));
+        UNTOLD.fetch_add(1, Ordering::SeqCst);
+        OpenLoan(number)
+    })
+}
+
+impl Drop for OpenLoan {
+    fn drop(&mut self) {
+        if let Some((_, false)) = loans(|loans| loans.open.remove(&self.0)) {
+            UNTOLD.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Something with links is about to leave this rank: all lenders hear of it before.
+pub(super) fn tell_lenders() -> Result<(), ObjectError> {
+    if UNTOLD.load(Ordering::SeqCst) == 0 {
+        return Ok(());
+    }
+    let _alone = TELLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let untold: Vec<(u64, Loan)> = loans(|loans| {
+        let untold = loans.open.iter().filter(|(_, (_, is_told))| !is_told);
+        untold.map(|(number, (loan, _))| (*number, *loan)).collect()
+    });
+    let runtime = &heap()?.runtime;
+    for (number, loan) in untold {
+        let told = match loan {
+            Loan::Task { lender, number } => crate::task::tell_lender(lender, Some(number), 0),
+            Loan::Object { lender, word } => crate::task::tell_lender(lender, None, word.bits()),
+            Loan::Lock { home, owner, offset } => {
+                match runtime.call::<LockService>(home, &Request::Gives { owner, offset }) {
+                    Ok(Answer::Noted) => Ok(()),
+                    Ok(_) => Err(ObjectError::Usage("a lock's home does not note what is passed on".into())),
+                    // Nobody uses it again.
+                    Err(_) if runtime.lost_nodes().contains(&home) => Ok(()),
+                    Err(why) => Err(why.into()),
+                }
+            }
+        };
+        told?;
+        loans(|loans| {
+            if let Some((_, is_told)) = loans.open.get_mut(&number)
+                && !std::mem::replace(is_told, true)
+            {
+                UNTOLD.fetch_sub(1, Ordering::SeqCst);
+            }
+        });
+    }
+    Ok(())
+}
+
+/// The borrower of an object that this rank has lent passes something on. In handlers.
+pub(crate) fn note_given(word: Word) {
+    loans(|loans| loans.given.insert(word));
+}
+
+/// Whether the borrower of an object has passed something on; asked once, when the borrow is over.
+pub(super) fn take_given(word: Word) -> bool {
+    loans(|loans| loans.given.remove(&word))
+}
+
+/// A word that no object ever has, of a rank of a node: what it means is lost with that.
+pub(super) fn dead_word(node: NodeId) -> Result<Word, ObjectError> {
+    let heap = heap()?;
+    let rank = heap.runtime.layout().ranks_of(node).start;
+    let address = heap.base + u64::from(rank) * heap.stride + HEAD_BYTES / 2;
+    Word::new(address, Colour(0)).ok_or(ObjectError::NoHeap)
+}
+
+/// Whether a place in a partition is that of dead words.
+pub(super) fn is_dead(offset: u64) -> bool {
+    offset < HEAD_BYTES
+}
+
+/// Makes all links of values dead, because a lost node may have passed on what they mean.
+///
+/// # Safety
+/// There are values of so many bytes, with these links, and the caller has them mutably borrowed.
+pub(crate) unsafe fn make_dead(at: usize, bytes: usize, links: Links, node: NodeId) -> Result<(), ObjectError> {
+    let dead = dead_word(node)?;
+    let mut places = Vec::new();
+    links(at as u64, bytes, &mut |link| {
+        link.extension.store(0, Ordering::Relaxed);
+        places.push(std::ptr::from_ref(link).addr());
+    });
+    for place in places {
+        // SAFETY: rule 2, by the caller's promise: a link in these values, of which no reference is left.
+        unsafe { (*with_exposed_provenance_mut::<Link>(place)).word = dead };
+    }
+    Ok(())
+}

@@ -317,7 +317,15 @@ mod tests {
     }
 
     fn copy(address: u64) -> Copy {
-        Copy { address, class: Class::Small(0), bytes: 16, links: None, name: || "", entry: None, is_overflow: false }
+        Copy {
+            address,
+            class: Class::Small(0),
+            bytes: 16,
+            links: None,
+            name: || "",
+            entry: None,
+            is_overflow: false,
+        }
     }
 
     /// Goal: many threads that want a copy get one, which is fetched once, and is evicted when the last has gone.

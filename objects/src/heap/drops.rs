@@ -319,7 +319,9 @@ impl Drop for Level {
         let depth = DEPTH.get();
         let _leave = Leave(depth - 1);
         if depth == 1 {
-            while let Some((word, count, drops)) = DEEP.try_with(|deep| deep.borrow_mut().pop()).ok().flatten() {
+            while let Some((word, count, drops)) =
+                DEEP.try_with(|deep| deep.borrow_mut().pop()).ok().flatten()
+            {
                 drops(word, count);
             }
         }

@@ -145,7 +145,12 @@ pub(super) fn is_dead(offset: u64) -> bool {
 ///
 /// # Safety
 /// There are values of so many bytes, with these links, and the caller has them mutably borrowed.
-pub(crate) unsafe fn make_dead(at: usize, bytes: usize, links: Links, node: NodeId) -> Result<(), ObjectError> {
+pub(crate) unsafe fn make_dead(
+    at: usize,
+    bytes: usize,
+    links: Links,
+    node: NodeId,
+) -> Result<(), ObjectError> {
     let dead = dead_word(node)?;
     let mut places = Vec::new();
     links(at as u64, bytes, &mut |link| {

@@ -81,7 +81,9 @@ mod tests {
         assert!(overflow.free(first) && !overflow.free(first) && !overflow.free(7));
         let small: Vec<u64> = (0..6).map_while(|_| overflow.allocate(16, 16, 100)).collect();
         assert!(small.len() == 6 && !overflow.has_room(16, 100) && overflow.has_room(4, 100));
-        assert!(overflow.allocate(u64::MAX, 16, u64::MAX).is_none() && overflow.allocate(0, 16, 100).is_none());
+        assert!(
+            overflow.allocate(u64::MAX, 16, u64::MAX).is_none() && overflow.allocate(0, 16, 100).is_none()
+        );
         assert!(small.iter().all(|block| overflow.free(*block)) && overflow.blocks().bytes == 0);
     }
 }

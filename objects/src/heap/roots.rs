@@ -178,8 +178,9 @@ impl Objects {
     /// Waits until the values of released locks are written. Fails on all ranks if one of them holds a lock. Collective.
     fn let_locks_settle(&self) -> Result<(), ObjectError> {
         let held = crate::sync::settle_locks()?;
-        let said: Vec<u8> =
-            held.map_or_else(Vec::new, |at| [u64::from(at.rank.0), at.offset].into_iter().flat_map(u64::to_le_bytes).collect());
+        let said: Vec<u8> = held.map_or_else(Vec::new, |at| {
+            [u64::from(at.rank.0), at.offset].into_iter().flat_map(u64::to_le_bytes).collect()
+        });
         let all = self.heap.runtime.barrier_exchange(&said)?;
         let held = (0..).zip(&all).find_map(|(holder, said)| match said.as_chunks::<8>().0 {
             [owner, at] => Some((holder, u64::from_le_bytes(*owner), u64::from_le_bytes(*at))),

@@ -52,7 +52,8 @@ pub(crate) fn is_lost<T>(
         ObjectError::Job(why) => why,
         other => return other,
     };
-    let rank = job().map_or(Rank(u32::MAX), |job| Rank(job.layout().ranks_of(node).start));
+    let layout = job().ok().map(vgas::Runtime::layout).filter(|layout| node.0 < layout.nodes());
+    let rank = layout.map_or(Rank(u32::MAX), |layout| Rank(layout.ranks_of(node).start));
     let type_name = std::any::type_name::<T>();
     ObjectError::Lost(Box::new(Lost { type_name, address: number, rank, node, at: Some(here), why }))
 }

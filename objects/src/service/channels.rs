@@ -166,9 +166,11 @@ impl Service for ChannelService {
                 channel.refuse_if_lost(home);
             }
             Request::Receive { channel: number, most, try_only } => {
-                let channel = self.channels.get_mut(&number).filter(|_| call.is_awaited());
-                let Some(channel) = channel.filter(|channel| channel.receiver.is_none()) else {
-                    return home.answer(call, &Answer::Failed);
+                let channel = match self.channels.get_mut(&number) {
+                    Some(channel) if call.is_awaited() && channel.receiver.is_none() => channel,
+                    Some(_) => return home.answer(call, &Answer::Failed),
+                    // Of an earlier job.
+                    None => return home.answer(call, &Answer::Ended),
                 };
                 (channel.receives_at, channel.lost_receiver) =
                     (home.layout().node_of_peer(call.from()), None);
@@ -445,7 +447,7 @@ mod tests {
             (Request::Open { bytes: u32::MAX, room: 1 }, Answer::Failed),
             (none, Answer::Failed),
             (huge, Answer::Full),
-            (Request::Receive { channel: 0, most: 0, try_only: false }, Answer::Failed),
+            (Request::Receive { channel: 0, most: 0, try_only: false }, Answer::Ended),
             (Request::Draw { channel: 0, units: u64::MAX }, Answer::Done),
             (Request::Close { channel: 0 }, Answer::Done),
         ] {

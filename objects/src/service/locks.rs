@@ -284,9 +284,8 @@ impl LockService {
     /// Answers each [`Request::Settle`] before which no write is in flight.
     fn answer_settled(&mut self, home: &mut Home<'_, Self>) {
         while let Some(&(last, _)) = self.settling.front() {
-            let is_write = |(ticket, what): (&u64, &UnderWay)| {
-                *ticket <= last && matches!(what, UnderWay::Written(..))
-            };
+            let is_write =
+                |(ticket, what): (&u64, &UnderWay)| *ticket <= last && matches!(what, UnderWay::Written(..));
             if self.under_way.iter().any(is_write) {
                 return;
             }

@@ -30,6 +30,8 @@ const INLINE_BYTES_MAX: usize = 1024;
 /// given or returns, in boxes and through channels. Values are not serialised; those of more than 1 KiB become objects, which
 /// move to whoever receives them.
 ///
+/// A channel ends with its job: an end that a heap with a name has kept is a closed one's in the next job.
+///
 /// So many values wait at the home, at most 64 MiB of them; each rank that sends may have as many on their way, at most 8 KiB or one
 /// value, and so may who receives. So many are sent together as there are when the home has answered: a stream takes few messages, and a
 /// single value is sent at once. What a thread has sent is at the home before others see what the thread passes on in another way: tasks
@@ -538,6 +540,10 @@ impl<T: Portable> Receiver<T> {
 
     fn ask(&self, deadline: Option<Instant>, try_only: bool) -> Result<Answer, ObjectError> {
         let (job, node, channel) = (job()?, NodeId(self.end.node), self.end.number);
+        if node.0 >= job.nodes() {
+            // Of an earlier job, which had more nodes.
+            return Ok(Answer::Ended);
+        }
         let most = self.end.most::<T>();
         // Before anything is on its way here.
         self.rest.borrow_mut().reserve(most)?;

@@ -3,9 +3,7 @@
 use super::DAtomicU64;
 use super::mutex::{At, Guard, LockError};
 use super::wait::{self, Meets};
-use crate::heap::{
-    ObjectError, cannot_be_had, cannot_go_on, job, jobs_before, lost_node, pass_on, place_of,
-};
+use crate::heap::{ObjectError, cannot_be_had, cannot_go_on, job, jobs_before, lost_node, pass_on, place_of};
 use crate::service::Bytes;
 use crate::service::locks::{Answer, LockService, Request};
 use crate::task::meet;

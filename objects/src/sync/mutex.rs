@@ -7,7 +7,8 @@
 
 use super::wait;
 use crate::heap::{
-    DBox, Loan, ObjectError, OpenLoan, Refused, borrow, cannot_be_had, cannot_go_on, discard, job, leave_behind, pass_on, place_of,
+    DBox, Loan, ObjectError, OpenLoan, Refused, borrow, cannot_be_had, cannot_go_on, discard, job,
+    leave_behind, pass_on, place_of,
 };
 use crate::service::Bytes;
 use crate::service::locks::{Answer, GIVEN, LockService, POISONED, Request};
@@ -239,7 +240,8 @@ impl At {
 /// Waits until the values of all locks that this rank has released are written. Returns a lock that the rank still holds for writing.
 pub(crate) fn settle_locks() -> Result<Option<GlobalAddress>, ObjectError> {
     let job = job()?;
-    let calls = (0..job.nodes()).map(|node| Ok(job.start_call::<LockService>(NodeId(node), &Request::Settle)?));
+    let calls =
+        (0..job.nodes()).map(|node| Ok(job.start_call::<LockService>(NodeId(node), &Request::Settle)?));
     let calls: Vec<_> = calls.collect::<Result<_, ObjectError>>()?;
     let mut held = None;
     for call in calls {
@@ -363,7 +365,8 @@ impl<T: Portable> DMutex<T> {
         let bytes = at.lock::<T>(false, false)?.ok_or_else(LockError::busy)?;
         // SAFETY: it is the owner's.
         let held = ManuallyDrop::new(unsafe { value_of::<T>(&bytes).assume_init() });
-        let given = poison_of(held.poison, at.offset).err().filter(|why| matches!(why, LockError::Given { .. }));
+        let given =
+            poison_of(held.poison, at.offset).err().filter(|why| matches!(why, LockError::Given { .. }));
         let Self { of } = self;
         let (owner, offset) = (at.owner, at.offset);
         // Before the place is another's, the home has forgotten the lock.

@@ -167,11 +167,18 @@ fn outlets<R>(work: impl FnOnce(&mut FxHashMap<Name, Arc<Outlet>>) -> R) -> R {
     work(OUTLETS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
+/// Whether the node of a channel exists: an earlier job, which has left the name in a heap, may have had more.
+fn has_node((node, _): Name) -> bool {
+    job().is_ok_and(|job| node < job.nodes())
+}
+
 /// The outlet of a channel.
 pub(super) fn outlet(name: Name, kind: Kind) -> Arc<Outlet> {
-    outlets(|all| {
-        all.entry(name).or_insert_with(|| Arc::new(Outlet { name, kind, state: Mutex::default() })).clone()
-    })
+    let new = || {
+        let state = State { is_closed: !has_node(name), ..State::default() };
+        Arc::new(Outlet { name, kind, state: Mutex::new(state) })
+    };
+    outlets(|all| all.entry(name).or_insert_with(new).clone())
 }
 
 /// Whether nothing of what this rank has sent into a channel, or is to say to it, is still here: whatever it asks next comes after.
@@ -387,6 +394,9 @@ impl Outlet {
 
     /// One more sender.
     pub fn join(&self) -> Result<(), ObjectError> {
+        if !has_node(self.name) {
+            return Ok(());
+        }
         {
             let mut state = self.state();
             if let Some(units) = state.units.checked_sub(1) {
@@ -406,7 +416,7 @@ impl Outlet {
 
     /// One sender less; what is kept of others is given back with it: who receives is to know when nobody can send.
     pub fn leave(self: &Arc<Self>) -> Result<(), ObjectError> {
-        {
+        if has_node(self.name) {
             let mut state = self.state();
             state.left += 1 + std::mem::take(&mut state.units);
             self.begin(&mut state)?;

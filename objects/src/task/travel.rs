@@ -113,7 +113,15 @@ impl Said {
             Self::Whether => vec![What::Whether as u32, run],
             Self::Gives { task, word, .. } => {
                 let of = task.unwrap_or(word);
-                vec![What::Gives as u32, run, low, high, of as u32, (of >> 32) as u32, u32::from(task.is_some())]
+                vec![
+                    What::Gives as u32,
+                    run,
+                    low,
+                    high,
+                    of as u32,
+                    (of >> 32) as u32,
+                    u32::from(task.is_some()),
+                ]
             }
             Self::Noted { .. } => vec![What::Noted as u32, run, low, high],
             Self::Wanted { class, .. } => vec![What::Wanted as u32, run, low, high, class.code()],

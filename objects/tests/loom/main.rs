@@ -123,7 +123,15 @@ impl Reader {
     fn copy(&self) -> Copy {
         let address = SLOT + 16 * self.used.fetch_add(1, Ordering::Relaxed);
         self.slot(address).store(7, Ordering::Relaxed);
-        Copy { address, class: slab::Class::Small(0), bytes: 8, links: None, name: || "", entry: None, is_overflow: false }
+        Copy {
+            address,
+            class: slab::Class::Small(0),
+            bytes: 8,
+            links: None,
+            name: || "",
+            entry: None,
+            is_overflow: false,
+        }
     }
 
     fn hold(&self) -> u64 {

@@ -22,7 +22,13 @@ pub const ALL: &[Scenario] = &[
         ends_with: None,
     },
     Scenario { name: "drop_long_lists", jobs: &[(2, 1), (2, 2)], heap: HEAP, rank: long, ends_with: None },
-    Scenario { name: "drop_deep", jobs: &[(1, 1), (2, 1), (2, 2)], heap: HEAP, rank: deep_own, ends_with: None },
+    Scenario {
+        name: "drop_deep",
+        jobs: &[(1, 1), (2, 1), (2, 2)],
+        heap: HEAP,
+        rank: deep_own,
+        ends_with: None,
+    },
     Scenario {
         name: "drop_there_and_back",
         jobs: &[(2, 1), (2, 2), (4, 2)],

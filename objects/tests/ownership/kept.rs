@@ -72,8 +72,13 @@ pub fn sequence() -> Result<(), String> {
         return Err(format!("{} heaps", all.len()));
     }
     refused("kept_no_heap")?;
-    job("kept_locks_close", 0, 2)?;
-    job("kept_locks_open", 0, 1)
+    for nodes in [1, 2] {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let more = [("nvm.directory", folder.path().display().to_string())];
+        run_job("kept_locks_close", 0, 2, 2, &more)?;
+        run_job("kept_locks_open", 0, 2, nodes, &more).map_err(|error| format!("{nodes} nodes: {error}"))?;
+    }
+    Ok(())
 }
 
 /// Goal: who looks at a heap at rest is told what is in it, and changes nothing; of damaged files, whatever is damaged, told so in a
@@ -347,7 +352,9 @@ fn close_locks(runtime: Runtime, _: u64) -> Outcome {
     let objects = attach_locks(runtime)?;
     let me = objects.rank();
     let refused = |holder: u32, owner: u32| match objects.checkpoint() {
-        Err(ObjectError::LockHeld { holder: Rank(by), owner: Rank(of), .. }) if (by, of) == (holder, owner) => {
+        Err(ObjectError::LockHeld { holder: Rank(by), owner: Rank(of), .. })
+            if (by, of) == (holder, owner) =>
+        {
             Ok(())
         }
         other => Err(format!("{me}: a checkpoint with a lock of {owner} held by {holder}: {other:?}")),
@@ -402,9 +409,13 @@ fn open_locks(runtime: Runtime, _: u64) -> Outcome {
         drop(guard);
         let sender = objects.root::<Sender<DBox<u64>>>("sender")?.ok_or("no sender")?.into_inner();
         let receiver = objects.root::<Receiver<DBox<u64>>>("receiver")?.ok_or("no receiver")?.into_inner();
-        let sent = sender.send_checked(DBox::new(8));
-        let received = receiver.recv_checked();
-        println!("sent {sent:?}, received {received:?}");
+        for sender in [sender.clone(), sender] {
+            // The first may be on its way before its home says so.
+            sender.send_checked(DBox::new(8))?;
+            ensure(!sender.flush()?, || "a channel of an earlier job takes values".into())?;
+        }
+        let received = receiver.recv_checked()?;
+        ensure(received.is_none(), || format!("{received:?} was received of an earlier job"))?;
     }
     objects.barrier()?;
     end(objects)

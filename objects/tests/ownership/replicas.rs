@@ -6,9 +6,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use vgas::{NodeId, Rank, Runtime};
-use std::sync::atomic::{AtomicU64, Ordering};
 use vgas_objects::sync::{DArc, DMutex, LockError, Receiver, Sender, channel};
 use vgas_objects::{
     DBox, DMap, DString, DVec, HeapOptions, ObjectError, Objects, Portable, RunOptions, Shareable, TaskError,
@@ -475,15 +475,16 @@ fn given(runtime: Runtime, _: u64) -> Outcome {
         let mut lent = (Some(DBox::new(Counted(2))), 7u64);
         let (sender, receiver) = channel::<DBox<Counted>>(4);
         let ended = scope(|scope| {
-            let task = task!(|(lent, lock): (&mut (Slot, u64), &SharedSlot), sender: Sender<DBox<Counted>>| -> () {
-                let mut guard = lock.lock().expect("nobody has it");
-                lent.1 += 1;
-                let taken = [guard.take(), lent.0.take()];
-                let sent = taken.into_iter().flatten().all(|one| sender.send(one).is_ok());
-                if sent && sender.flush().is_ok() {
-                    die_here();
-                }
-            });
+            let task =
+                task!(|(lent, lock): (&mut (Slot, u64), &SharedSlot), sender: Sender<DBox<Counted>>| -> () {
+                    let mut guard = lock.lock().expect("nobody has it");
+                    lent.1 += 1;
+                    let taken = [guard.take(), lent.0.take()];
+                    let sent = taken.into_iter().flatten().all(|one| sender.send(one).is_ok());
+                    if sent && sender.flush().is_ok() {
+                        die_here();
+                    }
+                });
             scope.spawn_to(Rank(1), task, (&mut lent, &lock), sender).join()
         });
         ensure(matches!(ended, Err(TaskError::Lost(NodeId(1)))), || format!("it ended as {ended:?}"))?;
@@ -491,11 +492,14 @@ fn given(runtime: Runtime, _: u64) -> Outcome {
         has_one_owner(&receiver, 2)?;
         ensure(lent.1 == 7, || format!("the number is {}", lent.1))?;
         let again = lent.0.as_ref().ok_or("nothing is there")?.try_read().map(|found| found.0);
-        let is_lost = matches!(&again, Err(ObjectError::Lost(why)) if why.to_string().contains("passed objects on"));
+        let is_lost =
+            matches!(&again, Err(ObjectError::Lost(why)) if why.to_string().contains("passed objects on"));
         ensure(is_lost, || format!("what was sent is also lent: {again:?}"))?;
         for _ in 0..2 {
             let locked = lock.lock().map(drop);
-            ensure(matches!(locked, Err(LockError::Given { node: NodeId(1), .. })), || format!("{locked:?}"))?;
+            ensure(matches!(locked, Err(LockError::Given { node: NodeId(1), .. })), || {
+                format!("{locked:?}")
+            })?;
             let cleared = lock.clear_poison();
             ensure(matches!(cleared, Err(LockError::Given { .. })), || format!("{cleared:?}"))?;
         }
@@ -527,19 +531,22 @@ fn given_lent(runtime: Runtime, _: u64) -> Outcome {
     if let Some(one) = objects.hand(Rank(0), Rank(1), given)? {
         sender = Some(one.into_inner());
     }
-    let lent = objects.lend_mut(Rank(0), Rank(1), own.as_mut(), |mut slot: vgas_objects::MutRef<'_, Slot>| {
-        if let (Some(taken), Some(sender)) = (slot.take(), sender.take())
-            && sender.send(taken).is_ok()
-            && sender.flush().is_ok()
-        {
-            die_here();
-        }
-    });
+    let lent =
+        objects.lend_mut(Rank(0), Rank(1), own.as_mut(), |mut slot: vgas_objects::MutRef<'_, Slot>| {
+            if let (Some(taken), Some(sender)) = (slot.take(), sender.take())
+                && sender.send(taken).is_ok()
+                && sender.flush().is_ok()
+            {
+                die_here();
+            }
+        });
     ensure(lent.is_err(), || "the borrow has ended well".into())?;
     if let (Some(own), Some(receiver)) = (own, receiver) {
         has_one_owner(&receiver, 1)?;
         let again = own.try_read().map(|slot| slot.is_some());
-        ensure(matches!(again, Err(ObjectError::Lost(_))), || format!("what was sent is also lent: {again:?}"))?;
+        ensure(matches!(again, Err(ObjectError::Lost(_))), || {
+            format!("what was sent is also lent: {again:?}")
+        })?;
         let before = DROPPED.load(Ordering::SeqCst);
         drop(own);
         ensure(DROPPED.load(Ordering::SeqCst) == before, || "more was dropped".into())?;

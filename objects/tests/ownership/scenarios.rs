@@ -388,7 +388,9 @@ fn fill<const N: usize>(others: u32, each: usize) -> Outcome {
         }
         let last = kept.iter().enumerate().rev().take(if N > 1000 { 1 } else { 8 });
         let last: Vec<(usize, &[usize; N])> = last.map(|(number, object)| (number, &**object)).collect();
-        ensure(last.iter().all(|(number, object)| object[N - 1] == *number), || "a kept copy is another".into())?;
+        ensure(last.iter().all(|(number, object)| object[N - 1] == *number), || {
+            "a kept copy is another".into()
+        })?;
         drop(kept);
         let again = DBox::try_new([7usize; N]).map_err(|refused| refused.why)?;
         ensure(*again.read() == [7; N], || "what was placed again is another".into())?;

@@ -436,7 +436,8 @@ fn main_panics(objects: &Objects, _seed: u64) -> Outcome {
         }
         objects.barrier()?;
     }
-    let ran = objects.run(&RunOptions::default(), || spawn_to(last, task!(|_n: ()| -> u64 { 7 }), ()).join())?;
+    let ran =
+        objects.run(&RunOptions::default(), || spawn_to(last, task!(|_n: ()| -> u64 { 7 }), ()).join())?;
     ensure(ran.transpose()? == is_first.then_some(7), || "tasks do not run any more".into())?;
     nothing_is_left(objects)
 }
@@ -461,7 +462,9 @@ fn awaited_within(objects: &Objects, _seed: u64) -> Outcome {
     for at in (0..objects.ranks()).map(Rank) {
         for depth in [1, 2, 5] {
             let found = spawn_to(at, task!(|depth: u64| -> u64 { waits(depth) }), depth).join()?;
-            ensure(found == depth, || format!("{found} of {depth} tasks within each other have ended on {at}"))?;
+            ensure(found == depth, || {
+                format!("{found} of {depth} tasks within each other have ended on {at}")
+            })?;
         }
     }
     Ok(())

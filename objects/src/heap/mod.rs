@@ -295,6 +295,15 @@ pub(crate) fn complain(why: &str) {
     vgas::say::line(format_args!("vgas: {why}"));
 }
 
+/// Whether a value leads to objects: not every one does whose type may.
+pub(crate) fn has_links<T: Portable>(value: &T) -> bool {
+    let mut has_links = false;
+    if T::HAS_LINKS {
+        value.links(&mut |_| has_links = true);
+    }
+    has_links
+}
+
 /// Something is passed on to another rank: what it leads to must be found, also when this node is lost by then (see [`replica`]), and is not
 /// written before it was looked whether others have been given it (see [`period`]). `gives`: it has links, which may be of what was lent to this rank
 /// (see [`loans`]).

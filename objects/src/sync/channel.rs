@@ -5,7 +5,7 @@ use super::outlet::{
     BATCH_BYTES, Kind, Name, Outlet, Unsent, has_left, let_leave, outlet, settle_for, visited,
 };
 use super::wait;
-use crate::heap::{DBox, DVec, ObjectError, is_lost, job, lost_node, pass_on};
+use crate::heap::{DBox, DVec, ObjectError, has_links, is_lost, job, lost_node, pass_on};
 use crate::layout::Layout;
 use crate::planted::{Fault, is_planted};
 use crate::service::Bytes;
@@ -252,8 +252,8 @@ fn fail(error: &ObjectError) -> ! {
 }
 
 /// What a value leads to, others are to find, before they have it.
-fn pass_on_for<X: Portable>() -> Result<(), ObjectError> {
-    if X::HAS_LINKS { pass_on(true) } else { Ok(()) }
+fn pass_on_for<X: Portable>(value: &X) -> Result<(), ObjectError> {
+    if X::HAS_LINKS { pass_on(has_links(value)) } else { Ok(()) }
 }
 
 impl<T: Portable> Sender<T> {
@@ -270,7 +270,7 @@ impl<T: Portable> Sender<T> {
         value: X,
         here: &'static Location<'static>,
     ) -> Result<Result<(), X>, ObjectError> {
-        settle_for(&value).and_then(|()| pass_on_for::<X>())?;
+        settle_for(&value).and_then(|()| pass_on_for(&value))?;
         let mut value = Some(value);
         let sent = self.outlet().send(|to| value.take().into_iter().for_each(|value| give(value, to)));
         match (sent, value) {
@@ -334,7 +334,7 @@ impl<T: Portable> Sender<T> {
 
     #[track_caller]
     fn try_send_as<X: Portable>(&self, value: X) -> Result<(), TrySendError<X>> {
-        if let Err(error) = settle_for(&value).and_then(|()| pass_on_for::<X>()) {
+        if let Err(error) = settle_for(&value).and_then(|()| pass_on_for(&value)) {
             fail(&error);
         }
         let mut bytes = Vec::new();

@@ -3,7 +3,9 @@
 use super::DAtomicU64;
 use super::mutex::{At, Guard, LockError};
 use super::wait::{self, Meets};
-use crate::heap::{ObjectError, cannot_be_had, cannot_go_on, job, jobs_before, lost_node, pass_on, place_of};
+use crate::heap::{
+    ObjectError, cannot_be_had, cannot_go_on, has_links, job, jobs_before, lost_node, pass_on, place_of,
+};
 use crate::service::Bytes;
 use crate::service::locks::{Answer, LockService, Request};
 use crate::task::meet;
@@ -136,9 +138,10 @@ impl DCondvar {
         static TOKENS: AtomicU64 = AtomicU64::new(1);
         // While it has the lock: whoever notifies next knows where.
         self.bind(guard.at())?;
+        let gives = has_links(&*guard);
         let (At { owner, offset, node }, changed) = guard.leave();
         // As where a lock is given back.
-        if let Err(why) = pass_on(T::HAS_LINKS) {
+        if let Err(why) = pass_on(gives) {
             cannot_go_on(&format!("what a lock leads to cannot be replicated: {why}"));
         }
         let (condition, token) = (self.node.word().address(), TOKENS.fetch_add(1, Ordering::Relaxed));

@@ -7,7 +7,7 @@
 
 use super::wait;
 use crate::heap::{
-    DBox, Loan, ObjectError, OpenLoan, Refused, borrow, cannot_be_had, cannot_go_on, discard, job,
+    DBox, Loan, ObjectError, OpenLoan, Refused, borrow, cannot_be_had, cannot_go_on, discard, has_links, job,
     leave_behind, pass_on, place_of,
 };
 use crate::service::Bytes;
@@ -222,11 +222,11 @@ impl At {
         }
     }
 
-    /// Gives it back. What goes wrong is a lost home, and with it the job.
-    pub fn unlock<T: Portable>(self, changed: Option<Vec<u8>>) {
+    /// Gives it back; `gives`: with a value that leads to objects. What goes wrong is a lost home, and with it the job.
+    pub fn unlock(self, changed: Option<Vec<u8>>, gives: bool) {
         let Self { owner, offset, node } = self;
         if changed.is_some()
-            && let Err(why) = pass_on(T::HAS_LINKS)
+            && let Err(why) = pass_on(gives)
         {
             cannot_go_on(&format!("what a lock leads to cannot be replicated: {why}"));
         }
@@ -464,7 +464,7 @@ impl<T: Portable> Drop for Guard<'_, T> {
         let bytes = bytes_of(&**self.held);
         // From here on its home has the value.
         drop(self.loan.take());
-        self.at.unlock::<T>(Some(bytes));
+        self.at.unlock(Some(bytes), has_links(&self.held.value));
     }
 }
 

@@ -134,7 +134,7 @@ impl<T: Shareable> Deref for ReadGuard<'_, T> {
 impl<T: Shareable> Drop for ReadGuard<'_, T> {
     fn drop(&mut self) {
         leave_behind(&**self.held);
-        self.at.unlock::<T>(None);
+        self.at.unlock(None, false);
     }
 }
 

@@ -38,6 +38,8 @@ pub(super) struct Packed {
     /// The number of its code.
     pub entry: u32,
     pub arguments: Vec<u8>,
+    /// Whether these lead to objects.
+    pub gives: bool,
     /// Who has begun it, and under which number; none: this process.
     pub origin: Option<(Rank, u64)>,
     /// How often it has left already.
@@ -281,9 +283,10 @@ impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
             return None;
         };
         let mut back = Vec::new();
+        let gives = lend::lead_to_objects::<A>(&lent, &given);
         let arguments = lend::pack::<A, R>(lent, given, &mut back);
         self.inner().state = State::Away(back);
-        Some(Packed { entry, arguments, origin: None, hops: 0 })
+        Some(Packed { entry, arguments, gives, origin: None, hops: 0 })
     }
 
     fn came(self: Arc<Self>, from: Rank, outcome: Vec<u8>) {

@@ -1,6 +1,6 @@
 //! Arguments of tasks as bytes, there and back.
 
-use crate::heap::{Links, Loan, borrow, leave_behind, links_of, make_dead};
+use crate::heap::{Links, Loan, borrow, has_links, leave_behind, links_of, make_dead};
 use crate::portable::{Portable, Shareable};
 use crate::word::Link;
 use rustc_hash::FxHasher;
@@ -330,6 +330,15 @@ pub(super) fn mark<'s, A: Arguments<'s>, R>() -> [u8; 8] {
     hasher.finish().to_le_bytes()
 }
 
+/// Whether a task's arguments lead to objects.
+pub(super) fn lead_to_objects<'s, A: Arguments<'s>>(lent: &A::Lent, given: &A::Given) -> bool {
+    let mut has_links = false;
+    let mut see = |_: &Link, _: u64| has_links = true;
+    lent.weigh(&mut see);
+    Portable::weigh(given, &mut see);
+    has_links
+}
+
 /// The bytes of a task's arguments.
 pub(super) fn pack<'s, A: Arguments<'s>, R>(lent: A::Lent, given: A::Given, back: &mut Vec<Back>) -> Vec<u8> {
     const {
@@ -367,7 +376,7 @@ pub(super) fn run<'s, A: Arguments<'s>, R: Portable>(
     let ended = catch_unwind(AssertUnwindSafe(|| task(A::of(lent, given))));
     // What it has of that is given back.
     drop(loan);
-    GIVES.set(A::Lent::LENDS_LINKS || (R::HAS_LINKS && ended.is_ok()));
+    GIVES.set(A::Lent::LENDS_LINKS || ended.as_ref().is_ok_and(has_links));
     let mut outcome = vec![if ended.is_ok() { RETURNED } else { PANICKED }];
     // SAFETY: the task has ended, and with it what it was lent.
     unsafe { A::Lent::give_back(&mut frame, &mut outcome) };

@@ -801,7 +801,7 @@ impl Pool {
         let leaves = if packed.hops < hops_max { leaves } else { Leaves::No };
         self.counters.left.fetch_add(1, Ordering::Relaxed);
         // What is in its arguments, others may have to find.
-        let sent = pass_on(true).and_then(|()| travel::send(self, &packed, to, leaves, is_answer));
+        let sent = pass_on(packed.gives).and_then(|()| travel::send(self, &packed, to, leaves, is_answer));
         if let Err(why) = sent
             && let Some(work) = own.and_then(|number| self.back(number))
         {

@@ -208,7 +208,8 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
             if is_answer && is_of_this_run {
                 pool.has_answered(from);
             }
-            let packed = Packed { entry, arguments: bytes.into(), origin: Some((origin, number)), hops };
+            let (arguments, origin) = (bytes.into(), Some((origin, number)));
+            let packed = Packed { entry, arguments, gives: true, origin, hops };
             pool.push_shared(Arc::new(Visitor { pool, from, run, packed: Mutex::new(Some(packed)), leaves }));
             if pool.is_over() {
                 pool.watch.wake();

@@ -22,7 +22,8 @@ impl Agent {
                 "sharing the pages of a segment that is not home-only",
             )?;
         }
-        tracing::warn!(%node, "is lost; going on without it");
+        // The launcher tells the user, once for the job.
+        tracing::info!(%node, "is lost; going on without it");
         let ranks = self.layout.ranks_of(self.node).map(Rank);
         for rank in ranks.map(|rank| self.layout.peer_of_rank(rank)) {
             self.outbox.push(rank, Outgoing::NodeLost(node));

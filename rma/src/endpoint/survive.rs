@@ -226,7 +226,7 @@ impl Endpoint {
             return Err(error);
         };
         if state.compare_exchange(0, BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            tracing::warn!(%error, "waits to be told what becomes of it");
+            tracing::info!(%error, "waits to be told what becomes of it");
             report(peer);
         }
         Ok(())

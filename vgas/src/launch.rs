@@ -8,6 +8,7 @@ use std::time::Duration;
 pub use vgas_job::allocation::{Allocation, Around};
 pub use vgas_job::cluster::{Group, holds_back};
 use vgas_job::{JobStatus, RunSpec, Starter, cluster};
+use vgas_rma::RmaError;
 use vgas_rma::conduit::hook::Switch;
 use vgas_rma::conduit::ofi;
 
@@ -70,6 +71,12 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     }
     if let Auto::Is(interface) = &settings.tcp.interface {
         spec.interface = Some(interface.text());
+    }
+    if request.daemon.is_empty() && std::env::current_exe().is_err() {
+        return Err(RmaError::Refused(
+            "this program cannot be found without /proc: `mount -t proc proc /proc`".into(),
+        )
+        .into());
     }
     if !request.daemon.is_empty() {
         spec.daemon = request.daemon;

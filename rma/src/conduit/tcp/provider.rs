@@ -4,7 +4,7 @@
 
 use super::{NAME, TcpConduit};
 use crate::conduit::factory::{Availability, Provider, Reach, Way};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 
 /// Sockets. It has no settings of its own: where it listens is decided before it is opened (`job`).
@@ -16,17 +16,24 @@ pub(in crate::conduit) static PROVIDER: Provider = Provider {
 };
 
 fn probe() -> Availability {
-    match TcpListener::bind(("127.0.0.1", 0)) {
-        Ok(_) => {
+    match loopback() {
+        Ok(()) => {
             let others = interfaces_to_others();
             let to_others = if others.is_empty() { "no other interface".into() } else { others.join(", ") };
             Availability::Available { detail: format!("loopback and {to_others}") }
         }
         Err(error) => Availability::missing(
-            format!("cannot listen on 127.0.0.1 ({error})"),
+            format!("cannot use 127.0.0.1 ({error})"),
             "`ip link set lo up`, or a container with a network",
         ),
     }
+}
+
+/// Whether this machine reaches itself. Listening works even where the loopback interface is down; connecting a datagram socket sends
+/// nothing, and looks for a route.
+fn loopback() -> std::io::Result<()> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    UdpSocket::bind(("127.0.0.1", 0))?.connect(listener.local_addr()?)
 }
 
 /// The names of the network interfaces that may lead to other machines, in order.

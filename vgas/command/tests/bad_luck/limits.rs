@@ -147,6 +147,29 @@ fn a_full_output_folder_is_named_at_once() {
     job.end().refused(1, &["no space for the 2880128 bytes of small/c.npy", "choose another disk"]);
 }
 
+/// Goal: where the system has no /proc, or no loopback interface that is up, a line names the command that brings it.
+#[test]
+fn a_missing_proc_or_loopback_is_named() {
+    let place = Place::new();
+    let vgas = env!("CARGO_BIN_EXE_vgas");
+    let start = |flags: &str, before: &str, words: &str| {
+        let may = place.shell(Path::new("unshare"), flags).arg(before).output();
+        if !may.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: no namespace may be made here (unshare {flags} {before:?})");
+            return None;
+        }
+        let mut command = place.shell(Path::new("unshare"), flags);
+        command.arg(format!("{before} && exec {vgas} {words}"));
+        Some(Job::of(command, place.path("nvm")).end())
+    };
+    if let Some(ended) = start("-rm sh -c", "mount -t tmpfs none /proc", "run -n 2 --nodes 2 -- true") {
+        ended.refused(1, &["/proc", "mount -t proc"]);
+    }
+    if let Some(ended) = start("-rn sh -c", "true", "info") {
+        assert!(ended.code == 0 && ended.stdout.contains("ip link set lo up"), "{ended:?}");
+    }
+}
+
 /// Starts a command whose system calls of these numbers fail with this error, and those of its children. None where the kernel
 /// takes no filter.
 fn without_calls(place: &Place, words: &str, refused: &[i64], errno: i32) -> Option<Job> {

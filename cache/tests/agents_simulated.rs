@@ -9,9 +9,11 @@ mod simulation;
 
 use simulation::Finding;
 use simulation::plan::{PAGE, Plan};
-use simulation::run::{Summary, run, run_and_lose, run_with_failures};
+use simulation::run::{Summary, run, run_and_lose, run_beside_a_writer, run_reads, run_with_failures};
 use simulation::sabotage::Sabotage;
-use vgas_cache::pool::{Counter, CounterSnapshot};
+use vgas_cache::client::SegmentPages;
+use vgas_cache::partition::{Policy, SegmentId};
+use vgas_cache::pool::{Counter, CounterSnapshot, PageSize};
 use vgas_cache::{CacheError, FailureKind};
 use vgas_nvm::device::faulty::{Fault, Script, When};
 
@@ -72,6 +74,75 @@ fn parts_of_pages_agree_with_the_model() {
     let (parts, pages) = (counters.get(Counter::NvmPartReads), counters.get(Counter::NvmReads));
     println!("{parts} parts and {pages} pages were read");
     assert!(parts > 200 || number("VGAS_SEED").is_some(), "hardly any part was read: {parts}");
+}
+
+/// Whole pages that a rank of the home puts, in frames that it fills, meet gets for which the home brings the same pages in: with so few
+/// frames that the puts can have all of them.
+#[test]
+fn puts_of_whole_pages_beside_gets_end() {
+    for seed in seeds(60) {
+        let drawn = Plan::draw(seed);
+        let home_only = Policy { home_only: true, ..Policy::default() };
+        let kinds = [(0, Policy::default()), (1, home_only)].map(|(number, policy)| SegmentPages {
+            segment: SegmentId(number),
+            size: PageSize::of_bytes(PAGE as u32).expect("a size"),
+            policy,
+        });
+        let (nodes, ranks) = (3, 3);
+        let plan = Plan {
+            nodes,
+            ranks,
+            kinds: kinds.into(),
+            partitions: vec![1, 0, 0, 48 + seed % 32, 0, 0],
+            frames: 12 + drawn.agent_threads + (seed / 4 % 3) as u32 * 4,
+            whole_page_put: true,
+            owners_write: true,
+            tallies: false,
+            pointers: false,
+            named: false,
+            operations: 0,
+            turns_max: 400_000,
+            ..drawn
+        };
+        if let Err(finding) = run_beside_a_writer(&plan, 4) {
+            panic!("VGAS_SEED={seed}: {finding}\n{plan:#?}");
+        }
+    }
+}
+
+/// A page that is only read is never written back, whatever the policy: so reads go on when all disks are full.
+#[test]
+fn reads_write_nothing_and_need_no_space() {
+    let mut read = 0;
+    for seed in seeds(60) {
+        let drawn = Plan::draw(seed);
+        let policy = Policy {
+            home_only: seed % 3 == 0,
+            in_place: seed % 3 == 1,
+            streamed: seed % 5 == 0,
+            ..Policy::default()
+        };
+        let size = PageSize::of_bytes(PAGE as u32).expect("a size");
+        let plan = Plan {
+            kinds: vec![SegmentPages { segment: SegmentId::FIRST, size, policy }],
+            partitions: (0..drawn.ranks).map(|rank| 4 + (seed + u64::from(rank)) % 29).collect(),
+            // As a runtime sets it: a window larger than what can be evicted pushes itself out.
+            window_pages_max: u64::from(drawn.frames / 8).max(1),
+            frames: drawn.frames.min(40),
+            owners_write: true,
+            tallies: false,
+            pointers: false,
+            named: true,
+            operations: 0,
+            ..drawn
+        };
+        match run_reads(&plan, 3) {
+            Ok(count) => read += count,
+            Err(finding) => panic!("VGAS_SEED={seed}: {finding}\n{plan:#?}"),
+        }
+    }
+    println!("{read} pages were read");
+    assert!(read > 1000 || number("VGAS_SEED").is_some(), "hardly any page was read: {read}");
 }
 
 /// Without this, a failure that a seed has found could not be found again.

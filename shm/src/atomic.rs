@@ -113,6 +113,27 @@ impl WordKind {
             WordKind::U64 | WordKind::I64 => 8,
         }
     }
+
+    /// Reads a word of shared memory, sequentially consistent with [`Update::apply`]: as an update that leaves the word as it is.
+    ///
+    /// # Safety
+    /// `at` is a multiple of the word's length, and valid for reads of as many bytes during the call.
+    #[inline]
+    pub unsafe fn load(self, at: *mut u8) -> u64 {
+        debug_assert!(at.addr().is_multiple_of(self.bytes() as usize), "a word at {at:p}");
+        // An update is a barrier for what its thread has written before, a load is none.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        match self {
+            WordKind::U32 | WordKind::I32 => {
+                // SAFETY: the caller's promise; an atomic tolerates other writers (rule 1 of `shm`).
+                unsafe { AtomicU32::from_ptr(at.cast()) }.load(Ordering::SeqCst).into()
+            }
+            WordKind::U64 | WordKind::I64 => {
+                // SAFETY: as above.
+                unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::SeqCst)
+            }
+        }
+    }
 }
 
 impl<T> Change<T> {
@@ -270,6 +291,15 @@ impl Update {
 }
 
 impl Mapping {
+    /// Reads the word at an offset, as [`WordKind::load`] does. Panics when the word is misaligned or outside.
+    pub fn word(&self, offset: usize, word: WordKind) -> u64 {
+        let bytes = word.bytes();
+        let is_word = offset.is_multiple_of(bytes as usize) && self.contains(offset as u64, u64::from(bytes));
+        assert!(is_word, "no word of {bytes} bytes at {offset} of {self:?}");
+        // SAFETY: just checked; mappings begin at pages, and the borrow keeps this one (rules 2 and 3).
+        unsafe { word.load(self.base().add(offset)) }
+    }
+
     /// Updates the word at an offset, sequentially consistent; yields what it was. Panics when the word is misaligned or outside.
     pub fn update(&self, offset: usize, update: Update) -> u64 {
         let bytes = update.word.bytes();
@@ -299,6 +329,7 @@ mod tests {
             (Change::Add(-8i32).into(), 7, 0xffff_ffff),
         ];
         for (update, was, is) in steps {
+            assert_eq!(memory.word(16, update.word), was & (u64::MAX >> (64 - 8 * update.word.bytes())));
             assert_eq!(memory.update(16, update), was, "{update:?}");
             let mut bytes = [0; 24];
             memory.read(8, &mut bytes);

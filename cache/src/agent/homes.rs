@@ -10,7 +10,7 @@ use super::work::FrameWork;
 use super::{Agent, Local, Outgoing};
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::page::PageIndex;
-use crate::pool::{Counter, FrameId};
+use crate::pool::{Counter, FrameId, PageState};
 use crate::protocol::{Message, home};
 use crate::request::{InPlace, InPlaceAnswer, Pieces};
 use smallvec::{SmallVec, smallvec};
@@ -461,6 +461,10 @@ impl Agent {
     /// Makes NVMe agree with what is cached of a page, wherever it is. False: it does already.
     pub(super) fn clean(&mut self, page: PageIndex) -> Result<bool, CacheError> {
         self.know(page)?;
+        // Its owner has only loaded from it.
+        if self.is_mapped(page) && self.pool.entry(page)?.state() == PageState::Exclusive {
+            return Ok(false);
+        }
         if self.store_copy(page)? {
             return Ok(true);
         }

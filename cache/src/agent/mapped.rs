@@ -247,6 +247,11 @@ impl Agent {
         self.no_mapper(id, page)
     }
 
+    /// Whether a rank of the node has the page mapped.
+    pub(super) fn is_mapped(&self, page: PageIndex) -> bool {
+        self.mapped.frames.contains_key(&page)
+    }
+
     /// Stores a page that its owner has mapped, for a checkpoint. False: it is not mapped.
     ///
     /// The owner may be writing to it, so that its bytes cannot be handed to a device whose checksum must hold: a copy

@@ -69,7 +69,7 @@ impl Agent {
     }
 
     /// Whether a page that this node does not have can be read on the short way.
-    fn may_read_own(&self, page: PageIndex) -> bool {
+    pub(super) fn may_read_own(&self, page: PageIndex) -> bool {
         self.stored_in(page).is_some_and(|(file, in_file)| {
             !self.homes.contains_key(&page) && self.storage.volume.is_written(file, in_file.0)
         })

@@ -45,6 +45,23 @@ pub(super) enum FrameWork {
 }
 
 impl FrameWork {
+    /// Whether it leaves the page as it is, whatever the page holds.
+    pub fn only_reads(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::ReadInMemory(_) | Self::Stage(_))
+    }
+
+    /// Does work that leaves the page as it is: reads, and an update whose result is what the word is already, such as a compare
+    /// and swap that fails. None: the work changes the page, and nothing was done.
+    pub fn apply_unchanging(&self, frame: &Span, offset: u32) -> Option<SmallVec<[u8; 8]>> {
+        match self {
+            Self::Update(update) => {
+                let was = frame.mapping().word(frame.offset() + offset as usize, update.word);
+                (update.of(was) == was).then(|| SmallVec::from_buf(was.to_le_bytes()))
+            }
+            _ => self.only_reads().then(|| self.apply(frame, offset)),
+        }
+    }
+
     fn apply(&self, frame: &Span, offset: u32) -> SmallVec<[u8; 8]> {
         let at = frame.offset() + offset as usize;
         match self {
@@ -259,14 +276,16 @@ impl Agent {
     ) -> Result<(), CacheError> {
         let entry = self.pool.entry(page)?;
         // As a rank that hits.
-        let allowed = match work {
-            FrameWork::Read(_) | FrameWork::ReadInMemory(_) | FrameWork::Stage(_) => entry.state().readable(),
-            _ => entry.state() == PageState::Modified,
-        };
-        if allowed && !entry.held() && self.quiet(page) {
-            let found = work.apply(&self.pool.frame_span(entry.frame())?, offset);
-            self.worked(one, Ok(found));
-            return Ok(());
+        if entry.state().readable() && !entry.held() && self.quiet(page) {
+            let frame = self.pool.frame_span(entry.frame())?;
+            let found = match entry.state() {
+                PageState::Modified => Some(work.apply(&frame, offset)),
+                _ => work.apply_unchanging(&frame, offset),
+            };
+            if let Some(found) = found {
+                self.worked(one, Ok(found));
+                return Ok(());
+            }
         }
         if matches!(work, FrameWork::ReadInMemory(_)) {
             self.worked(one, Err(FailureKind::NotInMemory.into()));

@@ -325,6 +325,11 @@ impl PoolClient {
         let word = unsafe { &*self.entries.add(page.0 as usize) };
         let mut entry = Entry::from_word(word.load(Acquire));
         if !self.plainly(entry, PageState::Modified, part) {
+            if let Some(was) = self.unchanged(entry, part, update) {
+                slot.put_hits.store(slot.put_hits.load(Relaxed).wrapping_add(1), Relaxed);
+                slot.hazard.store(0, Release);
+                return Some(was);
+            }
             let attempt;
             (attempt, entry) = self.settle(word, entry, PageState::Modified, part.end());
             if let Attempt::Miss(_) = attempt {
@@ -337,6 +342,19 @@ impl PoolClient {
         let was = unsafe { update.apply(self.bytes_of(entry, part)) };
         slot.hazard.store(0, Release);
         Some(was)
+    }
+
+    /// Reads the word that an update leaves as it is, such as a compare-and-swap that fails, on a page that is clean: the page
+    /// stays clean. None: the update changes the word, or the page cannot be read as it is.
+    #[cold]
+    fn unchanged(&self, entry: Entry, part: PagePart, update: Update) -> Option<u64> {
+        let rights = entry.with_ahead(false).rights();
+        if rights != PageState::Exclusive as u32 || !self.has_room(entry.frame(), part.end()) {
+            return None;
+        }
+        // SAFETY: rules 2 and 3: as in `PoolClient::update`; the page stands in the slot, and its state grants reading.
+        let was = unsafe { update.word.load(self.bytes_of(entry, part)) };
+        (update.of(was) == was).then_some(was)
     }
 
     /// # Safety

@@ -16,7 +16,7 @@ pub enum PinMode {
     /// the pointer shows the page as it was before.
     Read,
     /// The page: this node alone has it and may write through the pointer; other nodes wait. Keep it short, and don't
-    /// wait for another node while holding it.
+    /// wait for another node while holding it. It counts as a write of the page, because stores through the pointer are not seen.
     Write,
 }
 

@@ -119,6 +119,8 @@ pub enum Message {
         acks: u32,
         /// Send [`Message::Done`] to the home when complete.
         confirm: bool,
+        /// The requester's copy equals NVMe, and stays so until it is written.
+        clean: bool,
     },
     /// "The page is served where it is: send small operations instead" (DESIGN properties 7 and 9).
     InPlace,
@@ -217,7 +219,7 @@ impl Message {
             Message::Data { right, dirty, acks, confirm } => {
                 [12, right as u32, u32::from(dirty) | u32::from(confirm) << 1 | acks << 2]
             }
-            Message::Grant { acks, confirm } => [13, 0, u32::from(confirm) | acks << 1],
+            Message::Grant { acks, confirm, clean } => [13, u32::from(clean), u32::from(confirm) | acks << 1],
             Message::InPlace => [14, 0, 0],
             Message::Failed { reason } => [15, reason as u32, 0],
             Message::InvalidateAck => [16, 0, 0],
@@ -254,7 +256,7 @@ impl Message {
                 };
                 Message::Data { right, dirty: b & 1 == 1, acks: count(b >> 2)?, confirm: b & 2 == 2 }
             }
-            13 => Message::Grant { acks: count(b >> 1)?, confirm: b & 1 == 1 },
+            13 => Message::Grant { acks: count(b >> 1)?, confirm: b & 1 == 1, clean: flag(a)? },
             14 => Message::InPlace,
             15 => Message::Failed { reason: if flag(a)? { Reason::Write } else { Reason::Read } },
             16 => Message::InvalidateAck,
@@ -293,7 +295,6 @@ mod tests {
                 Message::Evict { dirty: a },
                 Message::Done { dirty: a },
                 Message::PulledData { dirty: a },
-                Message::Grant { acks: 4, confirm: a },
             ]);
             for confirm in [Confirm::Requester, Confirm::Supplier] {
                 messages.push(Message::ForwardShared { requester, confirm });
@@ -301,6 +302,7 @@ mod tests {
             }
             for b in [false, true] {
                 messages.push(Message::GetModified { whole: a, has_copy: b });
+                messages.push(Message::Grant { acks: 4, confirm: a, clean: b });
                 for right in [Right::Shared, Right::Exclusive, Right::Modified] {
                     messages.push(Message::Data { right, dirty: a, acks: 4, confirm: b });
                 }

@@ -50,8 +50,8 @@ impl Fault {
             (Fault::ForgottenInvalidation, Message::Invalidate { requester }) => {
                 vec![(to.0 as u8, requester, Message::InvalidateAck)]
             }
-            (Fault::WrongAckCount, Message::Grant { acks: 2.., confirm }) => {
-                vec![(from, to, Message::Grant { acks: 1, confirm })]
+            (Fault::WrongAckCount, Message::Grant { acks: 2.., confirm, clean }) => {
+                vec![(from, to, Message::Grant { acks: 1, confirm, clean })]
             }
             (Fault::UnreportedWrite, Message::Data { right: Right::Shared, acks, confirm, .. }) => {
                 vec![(from, to, Message::Data { right: Right::Shared, dirty: false, acks, confirm })]

@@ -762,7 +762,7 @@ impl World {
             copy.content = content;
         }
         let supplied = copy.content;
-        if !after.answers() && after.state != line::State::ImA {
+        if !after.answers() && !matches!(after.state, line::State::ImA | line::State::IeA) {
             copy.content = None;
         }
         for action in actions {
@@ -777,14 +777,21 @@ impl World {
                     }
                     self.send(setup, node, to, page, message, content, watch);
                 }
-                Action::Complete(outcome) => self.complete(node, page, outcome, watch),
+                Action::Complete(outcome) => self.complete(setup, node, page, outcome, watch)?,
                 Action::Apply { .. } | Action::Drop => {}
             }
         }
         Ok(())
     }
 
-    fn complete(&mut self, node: u8, page: u8, outcome: Outcome, watch: &mut dyn Watch) {
+    fn complete(
+        &mut self,
+        setup: &Setup,
+        node: u8,
+        page: u8,
+        outcome: Outcome,
+        watch: &mut dyn Watch,
+    ) -> Result<(), Finding> {
         let copy = &mut self.copies[usize::from(page)][usize::from(node)];
         let original = &mut self.originals[usize::from(page)];
         let want = if outcome == Outcome::NotEvicted { None } else { copy.want.take() };
@@ -793,6 +800,15 @@ impl World {
                 original.latest += 1;
                 copy.content = Some(original.latest);
                 watch.completed(node, page, "written");
+                if copy.line.state == line::State::E {
+                    // The right came with a copy that equals NVMe: the write makes it differ.
+                    let before = copy.line;
+                    let (after, _) = line::step(before, setup.home_of(page), LineEvent::Write)
+                        .map_err(|violation| Finding::line_violation(node, before, violation))?;
+                    copy.line = after;
+                    let (state, event, next) = (before.state, line::Event::Write, after.state);
+                    watch.row(Row::Line { page, node, state, event, next });
+                }
             }
             (Outcome::Writable, _) => watch.completed(node, page, "recalled"),
             (Outcome::Readable, _) => watch.completed(node, page, "read"),
@@ -804,6 +820,7 @@ impl World {
             (Outcome::Failed(_), _) => watch.completed(node, page, "failed"),
             (Outcome::NotEvicted, _) => watch.completed(node, page, "not evicted"),
         }
+        Ok(())
     }
 
     #[allow(clippy::too_many_arguments, reason = "a message with all that goes with it")]

@@ -89,6 +89,10 @@ impl Model {
                 let writer = random.random_range(0..plan.ranks);
                 // One writer for some pages, or several in each, in stripes.
                 let stripe = if random.random() { usize::MAX } else { random.random_range(1..=64) };
+                let (writer, stripe) = match plan.owners_write {
+                    true => (owner as u32 % plan.ranks, usize::MAX),
+                    false => (writer, stripe),
+                };
                 cells.extend((0..group).map(|index| Cell {
                     writer: (writer + (index / stripe) as u32) % plan.ranks,
                     ..Cell::default()

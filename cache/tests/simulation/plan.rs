@@ -55,6 +55,8 @@ pub struct Plan {
     pub pointers: bool,
     /// Every fourth page begins with a word that ranks count in, and do not put.
     pub tallies: bool,
+    /// Each partition is written by its owner alone.
+    pub owners_write: bool,
     pub sabotage: Option<Sabotage>,
     /// Misfortune of the disk of node 0.
     pub disk: Option<Script>,
@@ -156,6 +158,7 @@ impl Plan {
             turns_max: 2_000_000,
             pointers: random.random(),
             tallies: [false, true, true][(seed % 3) as usize],
+            owners_write: false,
             part_bytes_max: [0, 64, PAGE as u64][random.random_range(0..3)],
             self_service: random.random_range(0..4) > 0,
             read_nearest: seed.is_multiple_of(2),

@@ -11,7 +11,7 @@ use vgas_cache::CacheError;
 use vgas_cache::client::{Created, SegmentPages};
 use vgas_cache::page::PageIndex;
 use vgas_cache::partition::SegmentId;
-use vgas_cache::pool::{CounterSnapshot, INLINE_BYTES};
+use vgas_cache::pool::{Counter, CounterSnapshot, INLINE_BYTES};
 use vgas_cache::protocol::trace;
 use vgas_cache::request::{Attached, Detach, Named, Request};
 use vgas_nvm::Volume;
@@ -73,7 +73,8 @@ pub fn run_with_failures(plan: &Plan) -> Result<Summary, Finding> {
     }
     cluster.settle(&members, plan.turns_max)?;
     invariant::check_at_rest(&cluster)?;
-    if traffic.failures.is_empty() {
+    // On a disk of limited size it may fail, and need not have before.
+    if traffic.failures.is_empty() && plan.disk_bytes_max.is_none() {
         come_and_go(plan, &mut cluster, &members, &mut random)?;
     }
     let log = std::mem::take(&mut *cluster.rows.lock().expect("one thread"));
@@ -128,6 +129,75 @@ pub fn run_and_lose(plan: &Plan) -> Result<Loss, Finding> {
     match failures.iter().find(|error| !cluster.is_the_loss(error)) {
         Some(error) => Err(Finding::new("an operation names something else", error.to_string())),
         None => Ok(Loss { completed: traffic.completed - failures.len() as u32, failures }),
+    }
+}
+
+/// Runs rounds in which the first rank puts all of its partition of the last segment, while each other rank gets it twice. How many
+/// pages its node has written to its disk.
+pub fn run_beside_a_writer(plan: &Plan, rounds: u32) -> Result<u64, Finding> {
+    let (mut cluster, members) = Cluster::new(plan);
+    let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x0062_6573_6964_65);
+    attach(plan, &mut cluster, &members, &mut random)?;
+    let mut traffic = Traffic::new(plan, &members);
+    let owner = plan.ranks * (plan.kinds.len() as u32 - 1);
+    let place = Place { owner, bytes: 0..traffic.model.segment_bytes(owner) };
+    for _ in 0..rounds {
+        traffic.put(0, place.clone())?;
+        for rank in (1..members.len()).chain(1..members.len()) {
+            traffic.get(rank, place.clone())?;
+        }
+        drive(plan, &mut cluster, &mut traffic, &mut random)?;
+    }
+    if let Some(error) = traffic.failures.first() {
+        return Err(Finding::new("an operation has failed", error.to_string()));
+    }
+    cluster.settle(&members, plan.turns_max)?;
+    invariant::check_at_rest(&cluster)?;
+    let log = std::mem::take(&mut *cluster.rows.lock().expect("one thread"));
+    trace::replay(&log).map_err(|e| Finding::new("the tables do not explain the log", e.to_string()))?;
+    Ok(cluster.nodes[0].agents.iter().map(|agent| agent.counters().get(Counter::NvmWrites)).sum())
+}
+
+/// Runs rounds of gets of everything by every rank, once owners have put it, checkpoints have stored it, and all disks are full. How
+/// many pages have been read from disks.
+pub fn run_reads(plan: &Plan, rounds: u32) -> Result<u64, Finding> {
+    let (mut cluster, members) = Cluster::new(plan);
+    let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x7265_6164);
+    attach(plan, &mut cluster, &members, &mut random)?;
+    let mut traffic = Traffic::new(plan, &members);
+    let all: Vec<Place> = (0..plan.ranks)
+        .map(|owner| Place { owner, bytes: 0..traffic.model.segment_bytes(owner) })
+        .filter(|place| !place.bytes.is_empty())
+        .collect();
+    for place in &all {
+        traffic.put(place.owner as usize, place.clone())?;
+    }
+    drive(plan, &mut cluster, &mut traffic, &mut random)?;
+    let save = |rank| Ask::new(rank, |wait| Request::Checkpoint { segment: FIRST, wait }, Vec::new());
+    ask(plan, &mut cluster, &members, (0..members.len()).map(save).collect(), &mut random)?;
+    cluster.settle(&members, plan.turns_max)?;
+    let count = |cluster: &Cluster, counter| -> u64 {
+        let agents = cluster.nodes.iter().flat_map(|node| &node.agents);
+        agents.map(|agent| agent.counters().get(counter)).sum()
+    };
+    let (written, read) = (count(&cluster, Counter::NvmWrites), count(&cluster, Counter::NvmReads));
+    cluster.nodes.iter().for_each(|node| node.disk.limit_space(0));
+    for _ in 0..rounds {
+        for rank in 0..members.len() {
+            for place in &all {
+                traffic.get(rank, place.clone())?;
+            }
+        }
+        drive(plan, &mut cluster, &mut traffic, &mut random)?;
+    }
+    cluster.settle(&members, plan.turns_max)?;
+    let now = count(&cluster, Counter::NvmWrites);
+    match traffic.failures.first() {
+        Some(error) => Err(Finding::new("a get has failed on a full disk", error.to_string())),
+        None if now != written => {
+            Err(Finding::new("gets have written pages", format!("{} of them", now - written)))
+        }
+        None => Ok(count(&cluster, Counter::NvmReads) - read),
     }
 }
 

@@ -349,7 +349,8 @@ impl<'c> Traffic<'c> {
         Ok(())
     }
 
-    fn put(&mut self, rank: usize, place: Place) -> Result<(), Finding> {
+    /// Starts a put.
+    pub fn put(&mut self, rank: usize, place: Place) -> Result<(), Finding> {
         let content = self.model.begin_put(&place);
         let (from, bytes) = (content.as_ptr(), content.len());
         // SAFETY: as for a get.

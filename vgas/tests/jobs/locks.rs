@@ -202,8 +202,8 @@ fn circle(runtime: &Runtime) -> Outcome {
 }
 
 /// Goal: each lock call acts on the word it was given, in every kind of segment, and on no other. Method: at the same offset of the
-/// first segment lies a value that is no lock's, so that a call that loses the segment fails or destroys it; and a word counts
-/// the writers that hold the lock.
+/// first segment lies a word of zeros, on a page that its node may write, which a call that loses the segment would find free
+/// and change; and a word counts the writers that hold the lock.
 fn segments(runtime: &Runtime) -> Outcome {
     let base = SegmentOptions::with_pages_of(8 << 10);
     let kinds = [
@@ -216,12 +216,17 @@ fn segments(runtime: &Runtime) -> Outcome {
     ];
     let (me, ranks) = (runtime.rank(), runtime.ranks());
     const PLACE: u64 = 64;
-    const GARBAGE: u64 = 0x5a5a_5a5a_5a5a_5a5a;
     let first = |rank| GlobalAddress::tiered(rank, PLACE);
-    runtime.put_value(first(me), GARBAGE)?;
-    runtime.barrier()?;
+    let is_unchanged = || match runtime.get_value::<u64>(first(me))? {
+        0 => Ok(()),
+        word => Err(format!("the first segment's word has become {word:#x}").into()),
+    };
     for (kind, options) in kinds {
         let segment = runtime.attach_segment(64 << 10, &options)?;
+        runtime.put_value(first(me), 0u64)?;
+        let guard = runtime.lock(segment.address(me, PLACE))?;
+        is_unchanged()?;
+        drop(guard);
         lock_calls(runtime, segment.address(me, PLACE)).map_err(|error| format!("{kind}, own: {error}"))?;
         runtime.barrier()?;
         let other = Rank((me.0 + 1) % ranks);
@@ -231,10 +236,7 @@ fn segments(runtime: &Runtime) -> Outcome {
         contended(runtime, segment.address(Rank(0), PLACE), segment.address(Rank(0), 8 << 10))
             .map_err(|error| format!("{kind}, contended: {error}"))?;
         runtime.barrier()?;
-        let same: u64 = runtime.get_value(first(me))?;
-        if same != GARBAGE {
-            return Err(format!("a lock of a segment that is {kind} has changed the first: {same:#x}").into());
-        }
+        is_unchanged()?;
         runtime.detach_segment(segment)?;
     }
     // Attached by one rank alone, and locked by all.
@@ -246,10 +248,10 @@ fn segments(runtime: &Runtime) -> Outcome {
     if me.0 != 0 {
         runtime.learn(word(0))?;
     }
+    runtime.put_value(first(me), 0u64)?;
     contended(runtime, word(PLACE), word(8 << 10)).map_err(|error| format!("own: {error}"))?;
     runtime.barrier()?;
-    let same: u64 = runtime.get_value(first(me))?;
-    if same != GARBAGE { Err(format!("an own segment: {same:#x}").into()) } else { Ok(()) }
+    is_unchanged()
 }
 
 /// Goal: all calls work on this lock, which one thread of the job uses.

@@ -18,6 +18,7 @@ mod own;
 mod parts;
 mod pinned;
 mod progress;
+mod reads;
 mod scenarios;
 mod segments;
 mod services;

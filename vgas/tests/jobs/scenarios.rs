@@ -218,6 +218,7 @@ pub fn all() -> impl Iterator<Item = (&'static Scenario, Option<&'static str>)> 
         .chain(crate::large::ALL)
         .chain(crate::parts::ALL)
         .chain(crate::fetches::ALL)
+        .chain(crate::reads::ALL)
         .chain(crate::words::ALL)
         .chain(crate::pinned::ALL)
         .chain(crate::teams::ALL)

@@ -12,14 +12,14 @@ use vgas::{Change, GlobalAddress, NodeId, Rank, Runtime, SegmentSpec};
 
 /// Does at its node what it is told, or has another node do it.
 #[derive(Default)]
-struct Hand {
+pub struct Hand {
     waiting: HashMap<u64, (Call, bool)>,
     next: u64,
     again: Vec<Call>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-enum Order {
+pub enum Order {
     Nothing,
     Read(u32, u64, u32),
     /// The same, if it is in memory.

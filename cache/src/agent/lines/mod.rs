@@ -49,7 +49,8 @@ pub(super) enum Put {
         /// Who is told at the end.
         waiter: Option<Waiter>,
     },
-    /// Work on a piece of the page, at its home.
+    /// Work on a piece of the page, at its home. Among the puts, because it keeps its place among them; work that only reads asks
+    /// for the right to read.
     Work { offset: u32, work: FrameWork, one: OneOf },
     /// All of it, in a frame. The frame is gone from here once it has become the page's own.
     Whole { frame: Option<FrameId>, waiter: Waiter },
@@ -126,6 +127,35 @@ pub(super) struct PageControl {
 }
 
 impl PageControl {
+    /// The protocol's event by which the first of the puts gets the right that it needs. `is_own`: no other node has a copy, so
+    /// that a page which is read may be written without a message.
+    fn event_of_puts(&self, is_own: bool) -> LineEvent {
+        let reads = |put: &Put| matches!(put, Put::Work { work, .. } if work.only_reads());
+        let may_read = |put: &Put| reads(put) || (is_own && matches!(put, Put::Work { .. }));
+        match self.puts.front() {
+            Some(Put::Whole { .. }) => LineEvent::WriteWhole,
+            // One that writes comes after those that read: the right to write is asked for once.
+            _ if self.puts.iter().all(may_read) => LineEvent::Read,
+            _ => LineEvent::Write,
+        }
+    }
+
+    /// Moves the first put of the whole page to the front, and makes its frame the page's. Without this, pages could wait for frames that are
+    /// all filled with puts waiting behind them for the same pages. All of the puts are in flight, so that any of them may be the first; those
+    /// of parts that came before are overwritten.
+    fn overwrite_first(&mut self) {
+        let is_whole = |put: &Put| matches!(put, Put::Whole { frame: Some(_), .. });
+        let Some(at) = self.puts.iter().position(is_whole) else { return };
+        for put in self.puts.iter_mut().take(at) {
+            if let Put::Part { data, .. } = put {
+                *data = Box::default();
+            }
+        }
+        let Some(Put::Whole { frame, waiter }) = self.puts.remove(at) else { return };
+        self.frame = frame;
+        self.puts.push_front(Put::Whole { frame: None, waiter });
+    }
+
     /// Of a page that is to come into this frame, for somebody who waits or for nobody yet.
     pub(super) fn wanted(frame: FrameId, reader: Option<Waiter>, ahead: bool) -> Self {
         let prefetch = reader.is_none();

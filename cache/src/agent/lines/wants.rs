@@ -133,31 +133,36 @@ impl Agent {
                 self.now_readable(entry.frame(), readers)?;
                 continue;
             }
+            if control.line.readable() && self.apply_reads(page)? {
+                continue;
+            }
+            let Some(control) = self.lines.pages.get(&page) else { return Ok(()) };
             if !control.line.stable() {
                 return Ok(());
             }
-            let event = if let Some(put) = control.puts.front_mut() {
+            let is_absent = control.line.state == line::State::I && !control.puts.is_empty();
+            let is_own = is_absent && self.may_read_own(page);
+            let Some(control) = self.lines.pages.get_mut(&page) else { return Ok(()) };
+            let event = if !control.puts.is_empty() {
                 if control.line.writable() {
                     self.apply_puts(page)?;
                     continue;
                 }
-                match put {
-                    Put::Whole { frame, .. } => {
-                        if control.line.state == line::State::I && control.frame.is_none() {
-                            control.frame = frame.take();
-                        }
-                        LineEvent::WriteWhole
-                    }
-                    Put::Part { .. } | Put::Work { .. } => LineEvent::Write,
+                if is_absent && control.frame.is_none() {
+                    control.overwrite_first();
                 }
+                control.event_of_puts(is_own)
             } else if !control.readers.is_empty() || control.prefetch {
                 LineEvent::Read
             } else if !control.writers.is_empty() || control.recall {
                 if control.line.writable() {
                     control.recall = false;
                     let writers = std::mem::take(&mut control.writers);
-                    self.write_silently(page)?;
-                    self.now_readable(entry.frame(), writers)?;
+                    // The home alone needs no more than the only copy: what is put in place then makes it differ from NVMe.
+                    if !writers.is_empty() {
+                        self.write_silently(page)?;
+                        self.now_readable(entry.frame(), writers)?;
+                    }
                     continue;
                 }
                 LineEvent::Write
@@ -180,7 +185,7 @@ impl Agent {
                     }
                     continue;
                 }
-                // For loads the only copy will do, and may stay clean; one of several has to be claimed.
+                // For loads the only copy will do, and may stay clean; one of several is claimed, and stays clean if all equal NVMe.
                 let alone = write || control.line.state != line::State::I;
                 if alone { LineEvent::Write } else { LineEvent::Read }
             } else {
@@ -277,8 +282,30 @@ impl Agent {
         Ok(())
     }
 
-    /// Applies the posted puts of a page that this node may write, in order.
+    /// Does the work in front of the puts that leaves the page as it is, which this node may read. True: there was some.
+    fn apply_reads(&mut self, page: PageIndex) -> Result<bool, CacheError> {
+        let mut any = false;
+        loop {
+            let first = self.lines.pages.get(&page).and_then(|control| control.puts.front());
+            let Some(Put::Work { offset, work, one }) = first else { return Ok(any) };
+            let span = self.pool.frame_span(self.pool.entry(page)?.frame())?;
+            let Some(found) = work.apply_unchanging(&span, *offset) else { return Ok(any) };
+            let one = *one;
+            if let Some(control) = self.lines.pages.get_mut(&page) {
+                control.puts.pop_front();
+            }
+            self.worked(one, Ok(found));
+            any = true;
+        }
+    }
+
+    /// Applies the posted puts of a page that this node may write, in order. Only a put makes the page differ from NVMe, not the
+    /// work before it that reads.
     pub(super) fn apply_puts(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        self.apply_reads(page)?;
+        if self.lines.pages.get(&page).is_none_or(|control| control.puts.is_empty()) {
+            return Ok(());
+        }
         self.write_silently(page)?;
         let entry = self.pool.entry(page)?;
         let span = self.pool.frame_span(entry.frame())?;

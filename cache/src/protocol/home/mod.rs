@@ -669,7 +669,9 @@ impl Stepping<'_> {
             Act::Grant => {
                 let confirm = others > 0;
                 self.home.awaited = confirm.then_some(requester);
-                self.send(requester, Message::Grant { acks: others as u32, confirm });
+                let is_whole = matches!(turn.want, Want::Write { whole: true, .. });
+                let clean = self.home.state == State::Shared && !is_whole;
+                self.send(requester, Message::Grant { acks: others as u32, confirm, clean });
             }
             Act::GiveShared => self.give(Right::Shared, 0),
             Act::GiveExclusive => self.give(Right::Exclusive, 0),

@@ -63,6 +63,8 @@ words! {
         ImG,
         /// Has the content, will be M; waits for the acknowledgements of the others' invalidations.
         ImA,
+        /// Has the content, which equals NVMe, will be E; waits for the acknowledgements of the others' invalidations.
+        IeA,
         /// S whose writer waits for the right to write. Still readable and still answers.
         SmG,
         /// O whose writer waits for the right to write. Still readable and still answers.
@@ -123,6 +125,10 @@ words! {
         Grant,
         /// The right to write; acknowledgements are still to come.
         GrantAcks,
+        /// The right to write a copy that equals NVMe; nothing is left to wait for.
+        GrantClean,
+        /// The right to write a copy that equals NVMe; acknowledgements are still to come.
+        GrantCleanAcks,
         /// An acknowledgement, not the last one (or it came before its number is known).
         Ack,
         /// The last acknowledgement.
@@ -333,9 +339,11 @@ pub fn classify(line: Line, home: NodeId, event: LineEvent) -> Result<(Event, i3
             0 => return Ok((Event::DataModified, 0)),
             left => return Ok((Event::DataModifiedAcks, left)),
         },
-        Message::Grant { acks, .. } => match left(acks)? {
-            0 => return Ok((Event::Grant, 0)),
-            left => return Ok((Event::GrantAcks, left)),
+        Message::Grant { acks, clean, .. } => match (left(acks)?, clean) {
+            (0, false) => return Ok((Event::Grant, 0)),
+            (0, true) => return Ok((Event::GrantClean, 0)),
+            (left, false) => return Ok((Event::GrantAcks, left)),
+            (left, true) => return Ok((Event::GrantCleanAcks, left)),
         },
         Message::InvalidateAck => match line.acks.wrapping_sub(1) {
             0 => return Ok((Event::LastAck, 0)),

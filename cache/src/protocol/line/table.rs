@@ -14,7 +14,7 @@ cells! {
         Write            => ImD [AskModified]
         WriteWhole       => ImG [AskWhole]
         _ => never [Replace ApplyGet ApplyPut ForwardShared ForwardModified Invalidate Pull Own Last
-                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks GrantClean GrantCleanAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
     S {
@@ -28,7 +28,7 @@ cells! {
         Own              => O   []
         Last             => S   []
         _ => never [ApplyGet ApplyPut Pull
-                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks GrantClean GrantCleanAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
     O {
@@ -42,7 +42,7 @@ cells! {
         Pull             => S   [PulledDirty]
         Last             => O   []
         _ => never [ApplyGet ApplyPut Own
-                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks GrantClean GrantCleanAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
     E {
@@ -57,7 +57,7 @@ cells! {
         Invalidate       => I   [Acknowledge, Drop]
         Pull             => S   [PulledClean]
         _ => never [Own Last
-                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks GrantClean GrantCleanAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
     M {
@@ -72,7 +72,7 @@ cells! {
         Invalidate       => I   [Acknowledge, Drop]
         Pull             => S   [PulledDirty]
         _ => never [Own Last
-                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks GrantClean GrantCleanAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
 
@@ -84,7 +84,7 @@ cells! {
         Failed           => I   [Failed, Drop]
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
                     ForwardShared ForwardModified Invalidate Pull Own Last
-                    DataModified DataModifiedAcks Grant GrantAcks Ack LastAck EvictAck EvictRefused]
+                    DataModified DataModifiedAcks Grant GrantAcks GrantClean GrantCleanAcks Ack LastAck EvictAck EvictRefused]
     }
     ImD {
         DataModified     => M   [Writable, Confirm]
@@ -94,7 +94,7 @@ cells! {
         Failed           => I   [Failed, Drop]
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
                     ForwardShared ForwardModified Invalidate Pull Own Last
-                    DataShared DataExclusive Grant GrantAcks LastAck EvictAck EvictRefused]
+                    DataShared DataExclusive Grant GrantAcks GrantClean GrantCleanAcks LastAck EvictAck EvictRefused]
     }
     ImG {
         Grant            => M   [Writable, Confirm]
@@ -103,15 +103,24 @@ cells! {
         InPlace          => I   [ServedInPlace, Drop]
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
                     ForwardShared ForwardModified Invalidate Pull Own Last
-                    DataShared DataExclusive DataModified DataModifiedAcks LastAck Failed EvictAck EvictRefused]
+                    DataShared DataExclusive DataModified DataModifiedAcks LastAck Failed EvictAck EvictRefused
+                    GrantClean GrantCleanAcks]
     }
     ImA {
         Ack              => ImA []
         LastAck          => M   [Writable, Finish]
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
                     ForwardShared ForwardModified Invalidate Pull Own Last
-                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks GrantClean GrantCleanAcks
                     InPlace Failed EvictAck EvictRefused]
+    }
+    IeA {
+        Ack              => IeA []
+        LastAck          => E   [Writable, Finish]
+        _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
+                    ForwardShared ForwardModified Invalidate Pull Own Last
+                    DataShared DataExclusive DataModified DataModifiedAcks
+                    Grant GrantAcks GrantClean GrantCleanAcks InPlace Failed EvictAck EvictRefused]
     }
 
     // ---- On the way from a readable copy to a writable one: still a holder, readable, answers -------------------
@@ -124,6 +133,8 @@ cells! {
         Last             => SmG []
         Grant            => M   [Writable, Confirm]
         GrantAcks        => ImA []
+        GrantClean       => E   [Writable, Confirm]
+        GrantCleanAcks   => IeA []
         Ack              => SmG []
         _ => never [Write WriteWhole Replace ApplyGet ApplyPut Pull
                     DataShared DataExclusive DataModified DataModifiedAcks LastAck
@@ -141,7 +152,8 @@ cells! {
         Ack              => OmG []
         _ => never [Write WriteWhole Replace ApplyGet ApplyPut Own
                     DataShared DataExclusive DataModified DataModifiedAcks LastAck
-                    InPlace Failed EvictAck EvictRefused]
+                    InPlace Failed EvictAck EvictRefused
+                    GrantClean GrantCleanAcks]
     }
     SwG {
         Read             => SwG [Readable]
@@ -155,7 +167,8 @@ cells! {
         Ack              => SwG []
         _ => never [Write WriteWhole Replace ApplyGet ApplyPut Pull
                     DataShared DataExclusive DataModified DataModifiedAcks LastAck
-                    InPlace Failed EvictAck EvictRefused]
+                    InPlace Failed EvictAck EvictRefused
+                    GrantClean GrantCleanAcks]
     }
     OwG {
         Read             => OwG [Readable]
@@ -169,7 +182,8 @@ cells! {
         Ack              => OwG []
         _ => never [Write WriteWhole Replace ApplyGet ApplyPut Own
                     DataShared DataExclusive DataModified DataModifiedAcks LastAck
-                    InPlace Failed EvictAck EvictRefused]
+                    InPlace Failed EvictAck EvictRefused
+                    GrantClean GrantCleanAcks]
     }
 
     // ---- On the way out: no rank uses the copy any more, but it answers until the home lets it go ---------------
@@ -181,7 +195,7 @@ cells! {
         Last             => SiE []
         EvictAck         => I   [Drop]
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut Pull
-                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks GrantClean GrantCleanAcks Ack LastAck
                     InPlace Failed EvictRefused]
     }
     OiE {
@@ -193,7 +207,7 @@ cells! {
         EvictAck         => I   [Drop]
         EvictRefused     => O   [Refused]
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut Own
-                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks GrantClean GrantCleanAcks Ack LastAck
                     InPlace Failed]
     }
     EiE {
@@ -205,7 +219,7 @@ cells! {
         Pull             => SiE [PulledClean]
         EvictAck         => I   [Drop]
         _ => never [Read Write WriteWhole Replace Own Last
-                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks GrantClean GrantCleanAcks Ack LastAck
                     InPlace Failed EvictRefused]
     }
     MiE {
@@ -216,14 +230,14 @@ cells! {
         Invalidate       => IiE [Acknowledge, Drop]
         Pull             => SiE [PulledDirty]
         _ => never [Read Write WriteWhole Replace Own Last
-                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks GrantClean GrantCleanAcks Ack LastAck
                     InPlace Failed EvictAck EvictRefused]
     }
     IiE {
         EvictAck         => I   []
         _ => never [Read Write WriteWhole Replace ApplyGet ApplyPut
                     ForwardShared ForwardModified Invalidate Pull Own Last
-                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks Ack LastAck
+                    DataShared DataExclusive DataModified DataModifiedAcks Grant GrantAcks GrantClean GrantCleanAcks Ack LastAck
                     InPlace Failed EvictRefused]
     }
 }

@@ -499,7 +499,9 @@ pub enum InPlace {
         number: u32,
     },
     /// Send `bytes` bytes of neighbouring pages of a partition, which their home brings in if it does not have them, as one long
-    /// message to the landing ([`vgas_rma::endpoint::Landing`]) whose number follows. It is the answer.
+    /// message to the landing ([`vgas_rma::endpoint::Landing`]) whose number follows. It is the answer. Where the asking rank has
+    /// [landings](crate::region::LANDINGS) in shared memory, the number is an offset in these: the home copies the bytes there, and the
+    /// answer is short.
     Fetch {
         /// The first page.
         page: PageIndex,

@@ -1,7 +1,7 @@
 //! From the job's settings to sizes: pools, regions, limits. Every process of a job computes the same from the same
 //! settings, so that only the settings need to travel.
 
-use crate::config::{Auto, Settings};
+use crate::config::{Auto, ConduitChoice, Settings};
 use crate::error::{Error, Result};
 use vgas_cache::pool::{MAPPED_PAGES_MIN, PageSize, PoolSpec, TableLayout};
 use vgas_cache::region;
@@ -110,9 +110,13 @@ fn mapped_pages(settings: &Settings, frames: u64, local_ranks: u64) -> Result<u3
 pub fn regions(settings: &Settings, layout: &Layout) -> Result<Vec<RegionSpec>> {
     let mut regions = Vec::new();
     for rank in (0..layout.ranks()).map(Rank) {
-        let bytes = settings.segment.pinned_max.bytes();
+        let (owner, bytes) = (layout.peer_of_rank(rank), settings.segment.pinned_max.bytes());
         if bytes > 0 {
-            regions.push(RegionSpec { owner: layout.peer_of_rank(rank), region: RegionId::SEGMENT, bytes });
+            regions.push(RegionSpec { owner, region: RegionId::SEGMENT, bytes });
+        }
+        if settings.conduit == ConduitChoice::Smp && layout.nodes() > 1 {
+            let bytes = region::LANDINGS_BYTES;
+            regions.push(RegionSpec { owner, region: region::LANDINGS, bytes });
         }
     }
     for node in (0..layout.nodes()).map(NodeId) {

@@ -116,7 +116,7 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint) -> Result<bool, CacheError> 
                 let what = format!("asked for {bytes} bytes in one message");
                 return Err(CacheError::Protocol { who: endpoint.layout().describe(from), what });
             }
-            Incoming::InPlace(from, InPlace::Fetch { page, .. }, _) if !endpoint.may_land(from) => {
+            Incoming::InPlace(from, InPlace::Fetch { page, .. }, _) if !agent.may_land(endpoint, from) => {
                 let what = format!("wants bytes of page {page} to land where they cannot");
                 return Err(CacheError::Protocol { who: endpoint.layout().describe(from), what });
             }

@@ -2,7 +2,8 @@
 //!
 //! They pass this node once: each page is copied into memory that nobody else has, and from there the conduit sends all of them as
 //! one message. Not from the frames: who has a page to write may do so meanwhile, and a word that a system call reads in two parts
-//! would be torn. What was just copied is still in the core's cache when it is sent.
+//! would be torn. What was just copied is still in the core's cache when it is sent. A rank that shares memory with this node has it copied
+//! into its own landings ([`region::LANDINGS`]) instead, and the message is short.
 //!
 //! Of one peer so many answers have memory at a time, and the others wait their turn: a rank that does not take its answers holds
 //! up nobody else.
@@ -12,12 +13,14 @@ use super::{ANSWERS_MAX, Agent};
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::page::PageIndex;
 use crate::pool::Counter;
+use crate::region;
 use crate::request::FETCH_BYTES_MAX;
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vgas_rma::address::Peer;
+use vgas_rma::endpoint::Endpoint;
 use vgas_shm::error::ShmError;
 use vgas_shm::{Mapping, Span};
 
@@ -48,6 +51,8 @@ pub(super) struct Staging {
     peers: FxHashMap<Peer, (usize, VecDeque<(Fetch, u64)>)>,
     /// Of which an answer has left, for each.
     left: VecDeque<Peer>,
+    /// Landings of ranks that share memory with this node.
+    shared: FxHashMap<Peer, Arc<Mapping>>,
 }
 
 impl Staging {
@@ -65,6 +70,17 @@ impl Staging {
 }
 
 impl Agent {
+    /// Whether bytes may land at a rank of another node: by a long message, or in memory that is shared with it.
+    pub(super) fn may_land(&mut self, endpoint: &Endpoint, to: Peer) -> bool {
+        if endpoint.may_land(to) || self.staging.shared.contains_key(&to) {
+            return true;
+        }
+        let landings = endpoint.domain().and_then(|domain| domain.map(to, region::LANDINGS).ok());
+        let is_shared = landings.is_some();
+        self.staging.shared.extend(landings.map(|landings| (to, landings)));
+        is_shared
+    }
+
     /// A rank of another node asks for bytes of neighbouring pages whose home should be here; `data`: where they are to land.
     pub(super) fn serve_fetch(&mut self, from: Peer, fetch: Fetch, data: &[u8]) -> Result<(), CacheError> {
         let Fetch { page, offset, bytes, .. } = fetch;
@@ -72,6 +88,12 @@ impl Agent {
         let Some(landing) = landing_of(data).filter(|_| (1..=FETCH_BYTES_MAX).contains(&bytes)) else {
             return refuse(format!("sent a malformed question for {bytes} bytes of page {page}"));
         };
+        let is_outside = |landings: &Arc<Mapping>| !landings.contains(landing, bytes.into());
+        if self.staging.shared.get(&from).is_some_and(is_outside) {
+            return refuse(format!(
+                "wants {bytes} bytes of page {page} to land at {landing}, behind its landings"
+            ));
+        }
         if self.home_of(page) != Some(self.node) || !self.is_mine(page) || !self.has(&fetch) {
             return refuse(format!("asked for {bytes} bytes at {offset} of page {page} at its home"));
         }
@@ -99,6 +121,11 @@ impl Agent {
     fn begin_fetch(&mut self, from: Peer, fetch: Fetch, landing: u64) -> Result<(), CacheError> {
         let Fetch { page, offset, bytes, number } = fetch;
         self.pool.count(Counter::InPlaceServed, 1);
+        if let Some(landings) = self.staging.shared.get(&from) {
+            // Checked when it came.
+            let span = landings.span(landing as usize, bytes as usize);
+            return self.stage(Asker::Filled(from, number), page, offset, &span);
+        }
         match self.staging.take(bytes) {
             Ok(span) => self.stage(Asker::Landing(from, number, landing, span.clone()), page, offset, &span),
             Err(error) => {
@@ -115,6 +142,11 @@ impl Agent {
         if self.staging.kept.len() < KEPT_MAX {
             self.staging.kept.push(staged.mapping().clone());
         }
+        self.staging.left.push_back(to);
+    }
+
+    /// An answer without memory is on its way: its place among those of its peer may be another's.
+    pub(super) fn answer_filled(&mut self, to: Peer) {
         self.staging.left.push_back(to);
     }
 

@@ -90,6 +90,8 @@ pub(super) enum Asker {
     Rank(Peer, u32),
     /// The same, and these bytes go to this landing of its.
     Landing(Peer, u32, u64, Span),
+    /// The same, and these bytes are copied to memory of its.
+    Filled(Peer, u32),
     /// Under this ticket.
     Service(usize, u64),
 }
@@ -349,6 +351,16 @@ impl Agent {
                     self.answer_left(from, &bytes);
                 }
             },
+            Asker::Filled(from, operation) => {
+                match failed {
+                    None => {
+                        let words = InPlaceAnswer::Done.encode(operation);
+                        self.outbox.push(from, Outgoing::Answer { words, bytes: Vec::new() });
+                    }
+                    Some((number, failure)) => self.answer_failed(from, operation, number, failure),
+                }
+                self.answer_filled(from);
+            }
             Asker::Service(service, ticket) => {
                 self.services.ended(service, ticket, failed.map_or(Ok(found), |(_, failure)| Err(failure)));
             }

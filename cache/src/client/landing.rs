@@ -2,7 +2,8 @@
 //! way at a time.
 //!
 //! The conduit writes them there by itself (rule 4 of [`super`]). Where that is memory of this rank's own segment, whose pages a
-//! system call cannot bring in, they land in a buffer, and are copied from there.
+//! system call cannot bring in, they land in a buffer, and are copied from there. Where all nodes share memory, the home copies them
+//! from its frames into a piece of this rank's [`region::LANDINGS`], and this rank from there: nothing passes through a message.
 
 use super::operation::{Operation, Piece, Way};
 use super::remote::{Expected, RemoteState};
@@ -10,8 +11,8 @@ use super::{CacheError, Core};
 use crate::request::{FETCH_BYTES_MAX, InPlace};
 use smallvec::{SmallVec, smallvec};
 use std::mem::ManuallyDrop;
-use std::sync::{Mutex, PoisonError};
-use vgas_rma::endpoint::Landing;
+use std::sync::{Arc, Mutex, PoisonError};
+use vgas_shm::Mapping;
 use vgas_shm::copy::copy;
 
 /// Questions of one operation that its home has not answered: enough that it always has the next one, and that all of them wait in
@@ -21,27 +22,60 @@ const FETCHES_MAX: usize = 8;
 /// Buffers that are kept for the next gets.
 const KEPT_MAX: usize = FETCHES_MAX;
 
-/// Memory that bytes land in on their way to this rank's own segment: of [`FETCH_BYTES_MAX`] bytes, and freed by hand.
-type Buffer = ManuallyDrop<Vec<u8>>;
+/// Fewer bytes come as a message, where landings are shared memory.
+const SHARED_BYTES_MIN: u64 = 4 << 10;
+
+/// Bytes land as far behind a multiple of this as they are in their page: copies are fastest like that.
+const ALIGNMENT: u64 = 64;
+
+/// Memory that bytes land in on their way to where they belong.
+#[derive(Debug)]
+enum Buffer {
+    /// Of this process: of [`FETCH_BYTES_MAX`] bytes, and freed by hand.
+    Own(ManuallyDrop<Vec<u8>>),
+    /// A piece of this rank's landings, by its number, and the first byte in the region.
+    Shared(usize, usize),
+}
 
 /// Buffers that nothing lands in.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Buffers {
-    kept: Mutex<Vec<Buffer>>,
+    kept: Mutex<Vec<ManuallyDrop<Vec<u8>>>>,
+    landings: Option<Arc<Mapping>>,
+    /// The pieces of the landings.
+    free: Mutex<Vec<usize>>,
 }
 
 impl Buffers {
+    pub(super) fn new(landings: Option<Arc<Mapping>>) -> Self {
+        let pieces = landings.as_ref().map_or(0, |mapping| mapping.bytes() / FETCH_BYTES_MAX as usize);
+        Self { kept: Mutex::default(), landings, free: Mutex::new((0..pieces).rev().collect()) }
+    }
+
     fn take(&self) -> Buffer {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.unwrap_or_else(|| ManuallyDrop::new(vec![0; FETCH_BYTES_MAX as usize]))
+        Buffer::Own(kept.unwrap_or_else(|| ManuallyDrop::new(vec![0; FETCH_BYTES_MAX as usize])))
+    }
+
+    /// Takes a piece of the landings for bytes at this offset of a partition.
+    fn take_shared(&self, offset: u64) -> Option<Buffer> {
+        let piece = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        Some(Buffer::Shared(piece, piece * FETCH_BYTES_MAX as usize + (offset % ALIGNMENT) as usize))
     }
 
     fn give_back(&self, buffer: Buffer) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT_MAX {
-            kept.push(buffer);
-        } else {
-            drop(ManuallyDrop::into_inner(buffer));
+        match buffer {
+            Buffer::Own(buffer) => {
+                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                if kept.len() < KEPT_MAX {
+                    kept.push(buffer);
+                } else {
+                    drop(ManuallyDrop::into_inner(buffer));
+                }
+            }
+            Buffer::Shared(piece, _) => {
+                self.free.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
+            }
         }
     }
 }
@@ -82,18 +116,30 @@ impl Asked {
         if let [Piece { way: Way::Get(to), bytes, .. }] = self.pieces[..]
             && all_there
         {
-            // SAFETY: the piece is a part of the operation's bytes, and not longer than the buffer, which landed whole.
-            unsafe { copy(buffer.as_ptr(), to, bytes) };
+            let from = match (&buffer, &client.buffers.landings) {
+                (Buffer::Own(buffer), _) => buffer.as_ptr(),
+                (Buffer::Shared(_, at), Some(landings)) => landings.base().wrapping_add(*at).cast_const(),
+                (Buffer::Shared(..), None) => unreachable!("pieces are of the landings"),
+            };
+            // SAFETY: the piece is a part of the operation's bytes, and not longer than the buffer, which landed whole. Of the
+            // landings, another process may write them (rule 4 of `shm`).
+            unsafe { copy(from, to, bytes) };
         }
         client.buffers.give_back(buffer);
+    }
+
+    /// Whether an answer says that the home has filled shared memory.
+    pub fn is_filled(&self, answer: &RemoteState) -> bool {
+        let is_short = matches!(answer, RemoteState::Done(data) if data.is_empty());
+        is_short && matches!(self.buffer, Some(Buffer::Shared(..)))
     }
 }
 
 /// What an operation does before anything else.
 #[derive(Debug, Default)]
 pub(super) struct First {
-    /// Asks its home for this, which lands there: there was no room to ask when the landing was opened.
-    pub opened: Option<(Asked, Landing)>,
+    /// Asks its home for this, which lands where the number says: there was no room to ask when the landing was opened.
+    pub opened: Option<(Asked, u64)>,
     /// Ends with this, when nothing lands any more.
     pub failed: Option<CacheError>,
 }
@@ -103,44 +149,65 @@ impl Operation {
     /// would bring.
     pub(super) fn may_land(&self, client: &Core, bytes: usize) -> bool {
         let home = client.layout.agent_of(client.home(self.partition().owner));
-        self.left() > bytes as u64 && client.endpoint.may_land(home)
+        let is_long = self.left() > bytes as u64;
+        match client.buffers.landings {
+            None => is_long && client.endpoint.may_land(home),
+            Some(_) => self.left() > SHARED_BYTES_MIN,
+        }
     }
 
-    /// Asks the home for as much as one question may, and goes on behind it. False: no room to ask now.
+    /// Asks the home for as much as one question may, and goes on behind it. False: no room to ask now. None: other gets have all of the
+    /// landings, and no answer to this one will tell when they have not.
     ///
     /// # Safety
     /// As [`Operation::advance`].
-    pub(super) unsafe fn fetch(&mut self, client: &Core, to: *mut u8) -> Result<bool, CacheError> {
+    pub(super) unsafe fn fetch(&mut self, client: &Core, to: *mut u8) -> Result<Option<bool>, CacheError> {
         if !self.has_opened() {
             // So that no aligned word is read in two parts.
-            let most = u64::from(FETCH_BYTES_MAX) - self.present_piece(0).offset % size_of::<u64>() as u64;
+            let most = u64::from(FETCH_BYTES_MAX) - self.present_piece(0).offset % ALIGNMENT;
             let bytes = self.left().min(most) as usize;
             // SAFETY: passed on.
-            let Some(opened) = (unsafe { self.open_landing(client, to, bytes) }) else { return Ok(false) };
+            let Some(opened) = (unsafe { self.open_landing(client, to, bytes) }) else {
+                let waits_for_others = client.buffers.landings.is_some() && self.asked_count() == 0;
+                return Ok((!waits_for_others).then_some(false));
+            };
             self.first.get_or_insert_default().opened = Some(opened);
         }
-        let Some(bytes) = self.ask_opened(client)? else { return Ok(false) };
+        let Some(bytes) = self.ask_opened(client)? else { return Ok(Some(false)) };
         self.step(bytes);
-        Ok(true)
+        Ok(Some(true))
     }
 
     /// # Safety
     /// As [`Operation::advance`].
-    unsafe fn open_landing(&self, client: &Core, to: *mut u8, bytes: usize) -> Option<(Asked, Landing)> {
+    unsafe fn open_landing(&self, client: &Core, to: *mut u8, bytes: usize) -> Option<(Asked, u64)> {
         if self.asked_count() >= FETCHES_MAX {
             return None;
         }
         let home = client.layout.agent_of(client.home(self.partition().owner));
+        let piece = self.present_piece(bytes);
+        let offset = piece.offset;
+        if client.buffers.landings.is_some() {
+            let buffer = client.buffers.take_shared(offset)?;
+            let Some(number) = client.remote.begin(home) else {
+                client.buffers.give_back(buffer);
+                return None;
+            };
+            let at = if let Buffer::Shared(_, at) = buffer { at as u64 } else { 0 };
+            let (pieces, buffer) = (smallvec![piece], Some(buffer));
+            return Some((Asked { number, offset, bytes, pieces, lands: true, buffer }, at));
+        }
         let number = client.remote.begin(home)?;
         let mut buffer = self.bounces().then(|| client.buffers.take());
-        let at = buffer.as_mut().map_or(to, |buffer| buffer.as_mut_ptr());
+        let at = match &mut buffer {
+            Some(Buffer::Own(buffer)) => buffer.as_mut_ptr(),
+            _ => to,
+        };
         // SAFETY: rules 1 and 4: the caller's bytes, or a buffer that is long enough, stay until the home has answered.
         let landing = unsafe { client.endpoint.start_landing(home, at, bytes as u64) };
         client.remote.expect(number, Expected { landing, address: at.addr(), bytes });
-        let piece = self.present_piece(bytes);
-        let offset = piece.offset;
         let asked = Asked { number, offset, bytes, pieces: smallvec![piece], lands: true, buffer };
-        Some((asked, landing))
+        Some((asked, landing.number()))
     }
 
     /// Whether a landing is open that the home was not asked to fill.
@@ -158,7 +225,7 @@ impl Operation {
         let page = partition.page_at(asked.offset);
         let offset = (asked.offset & u64::from(partition.size.bytes() - 1)) as u32;
         let question = InPlace::Fetch { page, offset, bytes: bytes as u32, number: asked.number };
-        if !client.try_in_place(partition.owner, question, &landing.number().to_le_bytes())? {
+        if !client.try_in_place(partition.owner, question, &landing.to_le_bytes())? {
             return Ok(None);
         }
         self.count_as_asked();
@@ -195,6 +262,13 @@ impl Operation {
     pub(super) fn forget_asked(&mut self, client: &Core) {
         self.count_as_asked();
         while let Some(mut asked) = self.pop_asked() {
+            let is_pending = client.remote.finish(asked.number) == RemoteState::Pending;
+            if let Some(Buffer::Shared(..)) = asked.buffer
+                && is_pending
+            {
+                // Its home may still fill it: nothing lands there any more.
+                asked.buffer = None;
+            }
             if let Some(landing) = client.remote.abandon(asked.number).landing {
                 if client.endpoint.check_failure().is_ok() {
                     // Nobody can wait here, in a handler: what comes may only find an endpoint that takes nothing.

@@ -39,6 +39,7 @@ use crate::pool::{
     WaitId, WaitStatus,
 };
 use crate::read_ahead::{Detectors, ReadAheadSettings};
+use crate::region;
 use crate::request::{InPlace, InPlaceAnswer, Request, handler};
 use landing::Buffers;
 use local_transfer::{LocalTransfer, Stretch, Transfer};
@@ -205,12 +206,13 @@ impl Client {
     ) -> Self {
         let agent = layout.agent_of(layout.node_of_peer(endpoint.me()));
         let segments = Arc::new(Segments::new(pool.clone()));
+        let landings = endpoint.domain().and_then(|domain| domain.map(endpoint.me(), region::LANDINGS).ok());
         let core = Arc::new(Core {
             agent,
             homes: OnceLock::new(),
             segments: segments.clone(),
             remote: handlers.remote,
-            buffers: Buffers::default(),
+            buffers: Buffers::new(landings),
             under_way: UnderWay::default(),
             own: OwnPages::new(
                 options.self_service,

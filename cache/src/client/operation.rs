@@ -362,9 +362,11 @@ impl Operation {
         let index = self.index(page);
         if client.stays_at_home(&self.partition) {
             let (offset, bytes) = (in_page as u32, self.in_one_message(client, in_page, bytes));
-            if self.may_land(client, bytes) {
-                // SAFETY: passed on.
-                return unsafe { self.fetch(client, to) };
+            // SAFETY: passed on.
+            if self.may_land(client, bytes)
+                && let Some(moved) = unsafe { self.fetch(client, to) }?
+            {
+                return Ok(moved);
             }
             let wanted = bytes as u32;
             return self.ask_home(client, bytes, &[], |number| InPlace::Read {
@@ -722,11 +724,12 @@ impl Operation {
                 return client.check_awaited(asked.number);
             }
             let Some(mut asked) = self.remote.pop_front() else { return Ok(()) };
-            let has_landed = state == RemoteState::Landed;
+            let has_landed = state == RemoteState::Landed || asked.is_filled(&state);
             // SAFETY: rule 4: its home has answered.
             unsafe { asked.landed(client, has_landed) };
             let data = match state {
                 RemoteState::Landed | RemoteState::Pending => continue,
+                RemoteState::Done(_) if has_landed => continue,
                 RemoteState::Done(data) => Some(data),
                 // There is no other way to such a page.
                 RemoteState::Failed(number, code) if client.stays_at_home(&self.partition) => {

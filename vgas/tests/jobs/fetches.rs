@@ -5,7 +5,7 @@ use crate::Setting;
 use crate::scenarios::{Outcome, Scenario, small, with};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use vgas::{Error, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
+use vgas::{Counter, Error, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
 
 fn settings() -> Vec<Setting> {
     let (tcp, several) =
@@ -52,6 +52,7 @@ fn rank(runtime: &Runtime, seed: u64) -> Outcome {
         for round in 0..2 {
             whole(runtime, segment, round)?;
         }
+        questions(runtime, segment)?;
         pieces(runtime, segment, seed)?;
         into_own_pages(runtime, segment)?;
         beside_a_writer(runtime, segment)?;
@@ -76,6 +77,31 @@ fn whole(runtime: &Runtime, segment: Segment, round: u32) -> Outcome {
         check(owner, round, 0, &found)?;
     }
     Ok(runtime.barrier()?)
+}
+
+/// Goal: a long get asks its home in as few messages as the conduit needs: one for each quarter of a MiB, where bytes land.
+fn questions(runtime: &Runtime, segment: Segment) -> Outcome {
+    let served = || -> vgas::Result<u64> {
+        let counted = runtime.statistics()?.get(Counter::InPlaceServed);
+        runtime.barrier()?;
+        Ok(counted)
+    };
+    let last = Rank(runtime.ranks() - 1);
+    let is_far = runtime.layout().node_of(last) != runtime.layout().node_of(Rank(0));
+    let before = served()?;
+    if runtime.rank().0 == 0 {
+        let mut found = vec![0u64; WORDS];
+        runtime.get(segment.address(last, 0), &mut found)?;
+        check(last, 1, 0, &found)?;
+    }
+    runtime.barrier()?;
+    let (asked, least) = (served()? - before, (8 * WORDS as u64).div_ceil(256 << 10));
+    let most = if is_far { least + 1 } else { 0 };
+    if asked > most {
+        Err(format!("{asked} questions for one get; {most} are enough").into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Goal: many gets of any length from anywhere at the same time get what is there, and write nothing beside it.

@@ -237,6 +237,7 @@ unsafe impl<T: Portable> Portable for Option<T> {
         glue.part::<T>();
     }
     fn describe(layout: &mut Layout) {
+        layout.begin::<Self>();
         T::describe(layout);
     }
 }
@@ -263,6 +264,7 @@ unsafe impl<T: Portable, E: Portable> Portable for Result<T, E> {
         glue.part::<E>();
     }
     fn describe(layout: &mut Layout) {
+        layout.begin::<Self>();
         T::describe(layout);
         E::describe(layout);
     }
@@ -293,7 +295,10 @@ macro_rules! tuples {
                 $(glue.part::<$name>();)+
             }
             fn describe(layout: &mut Layout) {
-                $($name::describe(layout);)+
+                if layout.begin::<Self>() {
+                    $(layout.field::<Self, $name>(stringify!($at), Some(std::mem::offset_of!(Self, $at)));)+
+                    $($name::describe(layout);)+
+                }
             }
         }
         // SAFETY: the rule of this file.

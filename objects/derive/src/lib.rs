@@ -59,6 +59,76 @@ fn bounded(input: &DeriveInput, bound: &TokenStream) -> syn::Generics {
     generics
 }
 
+/// Returns the words of the `repr` attributes of a type, and the integer type of its discriminants.
+fn representation(input: &DeriveInput) -> syn::Result<(Vec<String>, TokenStream)> {
+    const INTEGERS: [&str; 12] =
+        ["u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize"];
+    let (mut words, mut integer) = (Vec::new(), quote!(isize));
+    for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("repr")) {
+        attribute.parse_nested_meta(|meta| {
+            let mut word = meta.path.to_token_stream().to_string();
+            if INTEGERS.contains(&&*word) {
+                integer = meta.path.to_token_stream();
+            }
+            // As in `align(8)`.
+            if meta.input.peek(syn::token::Paren) {
+                word += &meta.input.parse::<proc_macro2::Group>()?.to_string();
+            }
+            words.push(word);
+            Ok(())
+        })?;
+    }
+    words.sort();
+    Ok((words, integer))
+}
+
+/// Describes the fields of a type; of an enum, the variants in their order, with their discriminants.
+fn described_of(input: &DeriveInput) -> syn::Result<TokenStream> {
+    let fields_of = |variant: Option<String>, fields: &Fields| -> TokenStream {
+        let described = fields.iter().enumerate().map(|(at, field)| {
+            let (member, ty) = match &field.ident {
+                Some(name) => (quote!(#name), &field.ty),
+                None => (Index::from(at).into_token_stream(), &field.ty),
+            };
+            let (name, offset) = match &variant {
+                None => {
+                    let offset = quote!(::core::option::Option::Some(::core::mem::offset_of!(Self, #member)));
+                    (member.to_string(), offset)
+                }
+                Some(variant) => (format!("{variant}.{member}"), quote!(::core::option::Option::None)),
+            };
+            quote! {
+                layout.field::<Self, #ty>(#name, #offset);
+                <#ty as ::vgas_objects::Portable>::describe(layout);
+            }
+        });
+        described.collect()
+    };
+    let data = match &input.data {
+        Data::Enum(data) => data,
+        Data::Struct(data) => return Ok(fields_of(None, &data.fields)),
+        Data::Union(_) => return Ok(TokenStream::new()),
+    };
+    let (words, integer) = representation(input)?;
+    let described_as = (!words.is_empty()).then(|| format!("as {}", words.join(" ")));
+    let described_as = described_as.map(|words| quote!(layout.property::<Self>(#words);));
+    let variants = data.variants.iter().enumerate().map(|(at, variant)| {
+        let name = variant.ident.to_string();
+        let set = match (&variant.discriminant, at) {
+            (Some((_, value)), _) => quote!(let discriminant: #integer = #value;),
+            (None, 0) => quote!(let discriminant: #integer = 0;),
+            (None, _) => quote!(let discriminant: #integer = discriminant.wrapping_add(1);),
+        };
+        let described = fields_of(Some(name.clone()), &variant.fields);
+        quote! {
+            #set
+            layout.variant::<Self>(#name, discriminant as i128);
+            #described
+        }
+    });
+    Ok(described_as.into_iter().chain(variants).collect())
+}
+
 fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
     borrows_nothing(input)?;
     let bound = quote!(::vgas_objects::Portable);
@@ -82,26 +152,7 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
         });
         arms.collect()
     };
-    let described = shapes.iter().flat_map(|(path, fields)| {
-        let is_struct = matches!(input.data, Data::Struct(_));
-        let variant = path.to_string();
-        let variant = variant.rsplit(' ').next().filter(|_| !is_struct).map(|name| format!("{name}."));
-        fields.iter().enumerate().map(move |(at, field)| {
-            let (member, ty) = match &field.ident {
-                Some(name) => (quote!(#name), &field.ty),
-                None => (Index::from(at).into_token_stream(), &field.ty),
-            };
-            let name = format!("{}{member}", variant.as_deref().unwrap_or_default());
-            let offset = match is_struct {
-                true => quote!(::core::option::Option::Some(::core::mem::offset_of!(Self, #member))),
-                false => quote!(::core::option::Option::None),
-            };
-            quote! {
-                layout.field::<Self, #ty>(#name, #offset);
-                <#ty as ::vgas_objects::Portable>::describe(layout);
-            }
-        })
-    });
+    let described = described_of(input)?;
     // Where parts of variants are, is not known.
     let is_struct = matches!(input.data, Data::Struct(_));
     let parts: Vec<_> = shapes
@@ -155,7 +206,7 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
             }
             fn describe(layout: &mut ::vgas_objects::Layout) {
                 if layout.begin::<Self>() {
-                    #(#described)*
+                    #described
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! [`Entry`]: what is, or may be, at a key of a [`DMap`](super::DMap), which is looked for once.
 
-use super::map::{Bucket, take_at};
+use super::map::{Bucket, KeyHash, take_at};
 use crate::Portable;
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub struct VacantEntry<'m, K: Portable, V: Portable> {
     pub(super) buckets: &'m mut [Bucket<K, V>],
     pub(super) len: &'m mut usize,
     pub(super) at: usize,
-    pub(super) hash: u64,
+    pub(super) hash: KeyHash,
     pub(super) key: K,
 }
 

@@ -6,8 +6,8 @@ use crate::slab::HEAD_BYTES;
 use crate::word::Word;
 use std::sync::atomic::Ordering;
 
-/// What a heap begins with, and which way of dividing it this is.
-const KIND: u64 = u64::from_le_bytes(*b"objects2");
+/// The first word of a heap. Its last byte is the number of the format: 3 since layouts describe variants, tuples and options.
+const KIND: u64 = u64::from_le_bytes(*b"objects3");
 /// What those of all ways begin with.
 const ANY_KIND: [u8; 7] = *b"objects";
 
@@ -58,7 +58,7 @@ impl Head {
         if kind != KIND {
             let is_other = kind.to_le_bytes().starts_with(&ANY_KIND);
             return Err(ObjectError::Usage(match is_other {
-                true => "the heap of this name was made by another version of this library, which divides it otherwise".into(),
+                true => "the heap of this name was made by another version of this library, which divides it or describes its types otherwise".into(),
                 false => "the segment of this name is not a heap of objects".into(),
             }));
         }
@@ -123,6 +123,18 @@ pub(super) fn tag_of(rank: u32, ranks: u32, jobs: u32) -> Result<u64, ObjectErro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a heap of another format is refused by one line, and so is what is no heap.
+    #[test]
+    fn other_formats_are_refused() {
+        for (kind, words) in [(*b"objects2", "another version of this library"), (*b"a letter", "not a heap")]
+        {
+            let why = Head::read(|at| if at == at::KIND { u64::from_le_bytes(kind) } else { 0 }).unwrap_err();
+            let why = why.to_string();
+            assert!(why.contains(words) && !why.contains('\n'), "{why}");
+        }
+        assert!(Head::read(|at| if at == at::KIND { KIND } else { 0 }).is_ok());
+    }
 
     /// Goal: the size of a partition is known from that of its pages, for every page size.
     #[test]

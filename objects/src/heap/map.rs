@@ -4,6 +4,8 @@ use super::entry::{Entry, OccupiedEntry, VacantEntry};
 use super::error::ObjectError;
 use super::part::Part;
 use super::vec::DVec;
+use crate::layout::Layout;
+use crate::word::Link;
 use crate::{Portable, Shareable};
 use rustc_hash::FxHasher;
 use std::borrow::Borrow;
@@ -21,6 +23,10 @@ const BUCKETS_MIN: usize = 8;
 ///
 /// One rank has it: the one that wrote last. [`DMap::get`] brings the few buckets in which a key may be; iterating brings all; writing brings
 /// the map itself. All ranks of a job hash alike, without a secret: keys that somebody chooses to collide make it slow.
+///
+/// A map that outlives its job ([`Objects::keep`](crate::Objects::keep)) has the hashes of its keys with it. [`Objects::root`](crate::Objects::root)
+/// refuses it if this library, or std, hashes numbers or text differently now. Where the key's own [`Hash`] has changed, keys are not found, and
+/// may be inserted twice; iterating finds all, and `map.drain().collect()` makes a map that finds them.
 ///
 /// It panics where a [`DVec`] does.
 ///
@@ -66,8 +72,43 @@ pub struct DMap<K: Portable, V: Portable> {
 #[derive(Portable, Shareable)]
 pub(super) struct Bucket<K: Portable, V: Portable> {
     /// Of its key: most others are told from it without a look at them, which may be elsewhere in part.
-    pub(super) hash: u64,
+    pub(super) hash: KeyHash,
     pub(super) entry: Option<(K, V)>,
+}
+
+/// The hash of a key, which stays in the heap: a heap whose keys were hashed by another function has another layout.
+#[derive(Clone, Copy, PartialEq, Eq, Shareable)]
+#[repr(transparent)]
+pub(super) struct KeyHash(u64);
+
+impl KeyHash {
+    /// The same in every process.
+    fn of(key: &(impl Hash + ?Sized)) -> Self {
+        let mut hasher = FxHasher::default();
+        key.hash(&mut hasher);
+        // Its lower bits say where, and are the weaker ones.
+        let hash = hasher.finish();
+        Self((hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(32))
+    }
+
+    /// The bucket where the search for the key begins, of as many as the mask says.
+    fn first(self, mask: usize) -> usize {
+        self.0 as usize & mask
+    }
+}
+
+// SAFETY: a number, without links.
+unsafe impl Portable for KeyHash {
+    const HAS_LINKS: bool = false;
+
+    fn links(&self, _: &mut dyn FnMut(&Link)) {}
+
+    fn describe(layout: &mut Layout) {
+        if layout.begin::<Self>() {
+            let Self(of_both) = Self::of(&(7u64, "key"));
+            layout.property::<Self>(&format!("{of_both:#x} of a number and a text"));
+        }
+    }
 }
 
 /// Takes what is in a bucket. Those behind it that came so far only because it was there go back: no key is behind a free bucket.
@@ -80,21 +121,12 @@ pub(super) fn take_at<K: Portable, V: Portable>(buckets: &mut [Bucket<K, V>], at
         if buckets[at].entry.is_none() {
             return Some(taken);
         }
-        let begins = buckets[at].hash as usize & mask;
+        let begins = buckets[at].hash.first(mask);
         if at.wrapping_sub(begins) & mask >= at.wrapping_sub(hole) & mask {
             buckets.swap(hole, at);
             hole = at;
         }
     }
-}
-
-/// The same in every process.
-fn hash_of(key: &(impl Hash + ?Sized)) -> u64 {
-    let mut hasher = FxHasher::default();
-    key.hash(&mut hasher);
-    // Its lower bits say where, and are the weaker ones.
-    let hash = hasher.finish();
-    (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(32)
 }
 
 /// What looking at a bucket has shown.
@@ -105,7 +137,7 @@ enum Look {
 }
 
 impl<K: Portable, V: Portable> Bucket<K, V> {
-    fn look<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Look
+    fn look<Q: Eq + ?Sized>(&self, hash: KeyHash, key: &Q) -> Look
     where
         K: Borrow<Q>,
     {
@@ -169,12 +201,12 @@ impl<K: Portable, V: Portable> DMap<K, V> {
 
 impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// The bucket of a key, or the free one where it would be; the map is here then. It must have a free one.
-    fn place<Q: Hash + Eq + ?Sized>(buckets: &[Bucket<K, V>], hash: u64, key: &Q) -> (usize, bool)
+    fn place<Q: Hash + Eq + ?Sized>(buckets: &[Bucket<K, V>], hash: KeyHash, key: &Q) -> (usize, bool)
     where
         K: Borrow<Q>,
     {
         let mask = buckets.len() - 1;
-        let mut at = hash as usize & mask;
+        let mut at = hash.first(mask);
         loop {
             match buckets[at].look(hash, key) {
                 Look::Key => return (at, true),
@@ -244,12 +276,12 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
         let count = count.max(BUCKETS_MIN).checked_next_power_of_two();
         let count = count.ok_or_else(|| ObjectError::Usage("no map is so large".into()))?;
         let mut buckets: DVec<Bucket<K, V>> = DVec::try_with_capacity(count)?;
-        buckets.extend((0..count).map(|_| Bucket { hash: 0, entry: None }));
+        buckets.extend((0..count).map(|_| Bucket { hash: KeyHash(0), entry: None }));
         // Here before any is taken out: an error leaves the map as it was.
         self.buckets.try_as_mut_slice()?;
         let all = buckets.as_mut_slice();
         for bucket in std::mem::take(&mut self.buckets).into_iter().filter(|bucket| bucket.entry.is_some()) {
-            let mut at = bucket.hash as usize & (count - 1);
+            let mut at = bucket.hash.first(count - 1);
             while all[at].entry.is_some() {
                 at = (at + 1) & (count - 1);
             }
@@ -275,7 +307,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     #[track_caller]
     pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, ObjectError> {
         self.try_grow()?;
-        let hash = hash_of(&key);
+        let hash = KeyHash::of(&key);
         let buckets = self.buckets.try_as_mut_slice()?;
         let (at, is_there) = Self::place(buckets, hash, &key);
         if is_there {
@@ -308,7 +340,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     #[track_caller]
     pub fn try_entry(&mut self, key: K) -> Result<Entry<'_, K, V>, ObjectError> {
         self.try_grow()?;
-        let hash = hash_of(&key);
+        let hash = KeyHash::of(&key);
         let Self { buckets, len } = self;
         let buckets = buckets.try_as_mut_slice()?;
         let (at, is_there) = Self::place(buckets, hash, &key);
@@ -352,7 +384,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
             return Ok(None);
         }
         let buckets = self.buckets.try_as_mut_slice()?;
-        let (at, _) = Self::place(buckets, hash_of(key), key);
+        let (at, _) = Self::place(buckets, KeyHash::of(key), key);
         Ok(buckets[at].entry.as_mut().map(|(_, value)| value))
     }
 
@@ -405,7 +437,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
             return Ok(None);
         }
         let buckets = self.buckets.try_as_mut_slice()?;
-        let (at, _) = Self::place(buckets, hash_of(key), key);
+        let (at, _) = Self::place(buckets, KeyHash::of(key), key);
         let taken = take_at(buckets, at);
         self.len -= usize::from(taken.is_some());
         Ok(taken)
@@ -440,7 +472,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
                 gone.push(entry);
                 continue;
             }
-            let mut at = hash as usize & mask;
+            let mut at = hash.first(mask);
             while buckets[at].entry.is_some() {
                 at = (at + 1) & mask;
             }
@@ -475,9 +507,9 @@ impl<K: Shareable + Hash + Eq, V: Shareable> DMap<K, V> {
         if self.len == 0 {
             return Ok(None);
         }
-        let hash = hash_of(key);
+        let hash = KeyHash::of(key);
         let count = self.buckets.len();
-        let mut from = hash as usize & (count - 1);
+        let mut from = hash.first(count - 1);
         loop {
             let part = self.buckets.range(from..count.min(from + LOOKED_AT))?;
             for at in 0..part.len() {

@@ -87,7 +87,9 @@ impl Objects {
     ///
     /// # Safety
     /// The files of this name are what programs have left there at checkpoints during which no thread, of any rank, used an object; nobody
-    /// else has changed them.
+    /// else has changed them. Those programs were built by the same version of the compiler, or have kept no enum with fields (and no option,
+    /// result or duration) of which only the size says how it lies in memory: where a compiler places the fields of variants, [`Layout`](crate::Layout)
+    /// cannot tell.
     ///
     /// # Errors
     /// As [`Objects::attach`]; when the name is that of another segment, of a heap of other addresses or another last colour, or of one

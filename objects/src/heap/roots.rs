@@ -7,22 +7,50 @@ use super::replica::MEETINGS;
 use crate::layout::Layout;
 use crate::word::Word;
 use crate::{Portable, Shareable};
-use rustc_hash::FxHasher;
-use std::hash::{Hash, Hasher};
+use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::mem::offset_of;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use vgas::{Rank, Reopened};
 
 /// Most bytes of a root's name.
 const NAME_BYTES: usize = 64;
-/// Bytes of what is kept of its layout, to say what differs; that something does, a number says.
+/// Most bytes of a layout's text that are stored, to tell what differs.
 const TEXT_BYTES: usize = 1536;
+/// Bytes of the digest of a layout's whole text.
+const DIGEST_BYTES: usize = 16;
+
+/// The types of the objects that this job has kept, by their names in the heap: within a job, types count rather than their layouts.
+static KEPT: Mutex<BTreeMap<String, TypeId>> = Mutex::new(BTreeMap::new());
+
+fn kept() -> MutexGuard<'static, BTreeMap<String, TypeId>> {
+    // Each change is one step.
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Describes a type whose values outlive the job.
+///
+/// # Errors
+/// When two types in it have one name.
+fn layout_of<T: Portable>(name: &str) -> Result<Layout, ObjectError> {
+    let layout = Layout::of::<T>();
+    match layout.ambiguous() {
+        None => Ok(layout),
+        Some(both) => {
+            let type_name = std::any::type_name::<T>();
+            let why = format!(
+                "two types in it are named \"{both}\", which a later job cannot tell apart; move one into a module"
+            );
+            Err(ObjectError::Layout(Box::new(OtherLayout { name: name.into(), type_name, why })))
+        }
+    }
+}
 
 /// An object that is found by name, in the list of a rank.
 #[derive(Portable, Shareable)]
 pub(super) struct Root {
     name: [u8; NAME_BYTES],
-    layout: u64,
+    layout: [u8; DIGEST_BYTES],
     text: [u8; TEXT_BYTES],
     /// [`Word`]: its type is not known here.
     word: u64,
@@ -41,11 +69,10 @@ fn text_of(field: &[u8]) -> String {
     String::from_utf8_lossy(field).trim_end_matches('\0').to_owned()
 }
 
-fn number_of(layout: &str) -> u64 {
-    // Without a key: the same in every process.
-    let mut hasher = FxHasher::default();
-    layout.hash(&mut hasher);
-    hasher.finish()
+/// The same in every process and with every version of this library that has this format.
+fn digest_of(layout: &str) -> [u8; DIGEST_BYTES] {
+    let digest = blake3::hash(layout.as_bytes());
+    std::array::from_fn(|at| digest.as_bytes()[at])
 }
 
 /// An object's name in a heap at rest.
@@ -82,7 +109,7 @@ impl Objects {
     /// one. Names are a rank's: at most 64 bytes of text without zeros.
     ///
     /// # Errors
-    /// With the object, when the name is no name or is taken, or no room is left.
+    /// With the object, when the name is no name or is taken, or no room is left; and when two types in the object's have one name.
     pub fn keep<T: Portable>(&self, name: &str, object: DBox<T>) -> Result<(), Refused<DBox<T>>> {
         let refuse = |value, why| Err(Refused { value, why: Box::new(why) });
         if name.is_empty() || name.len() > NAME_BYTES || name.contains('\0') {
@@ -96,10 +123,13 @@ impl Objects {
                 ObjectError::Usage(format!("{} has an object {name:?} already", self.rank())),
             );
         }
-        let text = Layout::of::<T>().to_string();
+        let text = match layout_of::<T>(name) {
+            Ok(layout) => layout.to_string(),
+            Err(why) => return refuse(object, why),
+        };
         let root = Root {
             name: field(name),
-            layout: number_of(&text),
+            layout: digest_of(&text),
             text: field(&text),
             word: DBox::word(&object).bits(),
             next: None,
@@ -109,6 +139,7 @@ impl Objects {
                 object.into_word();
                 root.get_mut().next = roots.take();
                 *roots = Some(root);
+                kept().insert(name.into(), TypeId::of::<T>());
                 Ok(())
             }
             Err(refused) => Err(Refused { value: object, why: refused.why }),
@@ -119,16 +150,21 @@ impl Objects {
     /// there is none.
     ///
     /// # Errors
-    /// [`ObjectError::Layout`] when it was of another type, or the type has changed; it stays where it is.
+    /// [`ObjectError::Layout`] when it was of another type, or the type has changed, or two types in it have one name; it stays where it is.
     pub fn root<T: Portable>(&self, name: &str) -> Result<Option<DBox<T>>, ObjectError> {
-        let layout = Layout::of::<T>();
+        let layout = layout_of::<T>(name)?;
         let mut roots = self.roots();
         let Some(place) = find(&mut roots, name) else { return Ok(None) };
         let Some(root) = place.as_mut().map(DBox::get_mut) else { return Ok(None) };
-        if root.layout != number_of(&layout.to_string()) {
+        if root.layout != digest_of(&layout.to_string()) {
             let differs = layout.differs_from(&text_of(&root.text));
             let why = differs.unwrap_or_else(|| "in what is too long to be kept".into());
             let type_name = std::any::type_name::<T>();
+            return Err(ObjectError::Layout(Box::new(OtherLayout { name: name.into(), type_name, why })));
+        }
+        if kept().get(name).is_some_and(|kept| *kept != TypeId::of::<T>()) {
+            let type_name = std::any::type_name::<T>();
+            let why = "it was kept as another type of this name".into();
             return Err(ObjectError::Layout(Box::new(OtherLayout { name: name.into(), type_name, why })));
         }
         let word = Word::from_bits(root.word).filter(|word| self.is_here(*word));
@@ -136,6 +172,7 @@ impl Objects {
             word.ok_or_else(|| ObjectError::Usage(format!("the heap's object {name:?} is nowhere")))?;
         let next = root.next.take();
         *place = next;
+        kept().remove(name);
         Ok(Some(DBox::of(word)))
     }
 

@@ -19,6 +19,7 @@ const PARTS: &[(&str, Part)] = &[
     ("kept_change", change),
     ("kept_crash", crash),
     ("kept_misread", misread),
+    ("kept_builds", builds),
     ("kept_use_up", use_up),
     ("kept_other_heap", other_heap),
     ("kept_plain", plain),
@@ -78,7 +79,9 @@ pub fn sequence() -> Result<(), String> {
         run_job("kept_locks_close", 0, 2, 2, &more)?;
         run_job("kept_locks_open", 0, 2, nodes, &more).map_err(|error| format!("{nodes} nodes: {error}"))?;
     }
-    Ok(())
+    // What the first build keeps, the second one asks for.
+    job("kept_builds", 0, 1)?;
+    job("kept_builds", 1, 1)
 }
 
 /// Goal: who looks at a heap at rest is told what is in it, and changes nothing; of damaged files, whatever is damaged, told so in a
@@ -283,6 +286,121 @@ fn misread(runtime: Runtime, changes: u64) -> Outcome {
     ensure(read(&own) == numbers(objects.rank(), changes), || "another list".into())?;
     objects.barrier()?;
     end(objects)
+}
+
+/// Keeps a value of a type, or, as a later build, asks for it as another type of the same name.
+macro_rules! build {
+    ($objects:ident, $is_later:ident, $name:literal, [$($before:item)*] $value:expr, [$($after:item)*] $words:literal) => {
+        match $is_later {
+            false => {
+                #[allow(dead_code, unused_imports, reason = "the layout matters")]
+                mod build {
+                    use super::{DBox, Portable, Shareable};
+                    $($before)*
+                    pub fn value() -> State {
+                        $value
+                    }
+                }
+                let kept = $objects.keep($name, DBox::new(build::value()));
+                kept.map_err(|refused| refused.why.to_string())?;
+                drop($objects.root::<build::State>($name)?.map(|state| $objects.keep($name, state)));
+            }
+            true => {
+                #[allow(dead_code, unused_imports, reason = "the layout matters")]
+                mod build {
+                    use super::{DBox, Portable, Shareable};
+                    $($after)*
+                }
+                is_refused($objects.root::<build::State>($name).map(|_| ()), $words)?;
+            }
+        }
+    };
+}
+
+fn is_refused(asked: Result<(), ObjectError>, words: &str) -> Outcome {
+    let why = asked.map_err(|error| error.to_string());
+    ensure(why.as_ref().is_err_and(|why| why.contains(words) && !why.contains('\n')), || {
+        format!("{words:?}: {why:?}")
+    })
+}
+
+/// Goal: a later build reads what an earlier one has kept only if each type in it is what it was. Method: two modules of one path, as two
+/// builds have them; the job keeps values of the first, and the next one asks for the second.
+fn builds(runtime: Runtime, is_later: u64) -> Outcome {
+    // SAFETY: as for all jobs here.
+    let objects = unsafe { Objects::attach_named(runtime, &HEAP, "builds") }?;
+    builds_of(&objects, is_later == 1)?;
+    types_of_one_name(&objects, is_later == 1)?;
+    objects.checkpoint()?;
+    end(objects)
+}
+
+fn builds_of(objects: &Objects, is_later: bool) -> Outcome {
+    build!(objects, is_later, "one variant fewer",
+        [#[derive(Portable, Shareable)] pub enum State { Idle, Busy, Dead }] State::Dead,
+        [#[derive(Portable, Shareable)] pub enum State { Idle, Busy }] "Dead = 2");
+    build!(objects, is_later, "variants in another order",
+        [#[derive(Portable, Shareable)] pub enum State { First, Second }] State::First,
+        [#[derive(Portable, Shareable)] pub enum State { Second, First }] "Second = 0, First = 1\", and was");
+    build!(objects, is_later, "another discriminant",
+        [#[derive(Portable, Shareable)] #[repr(u8)] pub enum State { Idle, Busy = 7 }] State::Busy,
+        [#[derive(Portable, Shareable)] #[repr(u8)] pub enum State { Idle, Busy = 8 }] "Busy = 7");
+    build!(objects, is_later, "another representation",
+        [#[derive(Portable, Shareable)] #[repr(u8)] pub enum State { Of(u8, u32), None }] State::Of(1, 2),
+        [#[derive(Portable, Shareable)] #[repr(C)] pub enum State { Of(u8, u32), None }] "as u8");
+    build!(objects, is_later, "variants of a field, in an option",
+        [
+            #[derive(Portable, Shareable)] pub enum Kind { Small(u8), Large(u8) }
+            #[derive(Portable, Shareable)] pub struct State { of: Option<Kind> }
+        ] State { of: Some(Kind::Large(1)) },
+        [
+            #[derive(Portable, Shareable)] pub enum Kind { Large(u8), Small(u8) }
+            #[derive(Portable, Shareable)] pub struct State { of: Option<Kind> }
+        ] "Kind: 2 bytes");
+    build!(objects, is_later, "a box in place of a number, behind a box",
+        [
+            #[derive(Portable, Shareable)] pub struct Inner { at: u64, more: u64 }
+            #[derive(Portable, Shareable)] pub struct State { of: DBox<Inner> }
+        ] State { of: DBox::new(Inner { at: 0x4141, more: 0 }) },
+        [
+            #[derive(Portable, Shareable)] pub struct Inner { at: DBox<u64> }
+            #[derive(Portable, Shareable)] pub struct State { of: DBox<Inner> }
+        ] "DBox<u64>");
+    build!(objects, is_later, "parts of a tuple",
+        [#[derive(Portable, Shareable)] pub struct State((u32, i32), u8);] State((1, 2), 3),
+        [#[derive(Portable, Shareable)] pub struct State((i32, u32), u8);] "(i32, u32)");
+    Ok(())
+}
+
+/// Two types with one name are told apart within a job, and not kept together.
+fn types_of_one_name(objects: &Objects, is_later: bool) -> Outcome {
+    {
+        #[derive(Portable, Shareable)]
+        struct Inner(u64);
+        type First = Inner;
+        if !is_later {
+            objects.keep("of one name", DBox::new(Inner(7))).map_err(|refused| refused.why.to_string())?;
+        }
+        {
+            #[derive(Portable, Shareable)]
+            struct Inner(u64);
+            if !is_later {
+                is_refused(objects.root::<Inner>("of one name").map(|_| ()), "another type of this name")?;
+            }
+            let both = objects.keep("both", DBox::new((First { 0: 1 }, Inner(2))));
+            let both = both.map_err(|refused| (refused.value.0.0, refused.value.1.0, *refused.why));
+            let Err((1, 2, why)) = both else { return Err("an ambiguous type was kept".into()) };
+            is_refused(Err(why), "two types in it are named")?;
+            is_refused(
+                objects.root::<[(First, Inner); 1]>("of one name").map(|_| ()),
+                "two types in it are named",
+            )?;
+        }
+        let kept = objects.root::<Inner>("of one name")?.ok_or("it is gone")?;
+        ensure(kept.0 == 7, || "it is another".into())?;
+        objects.keep("of one name", kept).map_err(|refused| refused.why.to_string())?;
+    }
+    Ok(())
 }
 
 /// A heap with other options than it was made with.

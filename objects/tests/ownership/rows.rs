@@ -4,7 +4,9 @@ use crate::scenarios::{ensure, nothing_is_left};
 use crate::{HEAP, JOBS, Outcome, Scenario};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 use vgas::Rank;
 use vgas_objects::{DBox, DMap, DString, DVec, HeapOptions, ObjectError, Objects, Portable, Shareable};
 
@@ -20,6 +22,13 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "large_row", jobs: &[(1, 1), (2, 1), (2, 2)], heap: HEAP, rank: large, ends_with: None },
     Scenario { name: "text", jobs: JOBS, heap: HEAP, rank: text, ends_with: None },
     Scenario { name: "map", jobs: JOBS, heap: HEAP, rank: map, ends_with: None },
+    Scenario {
+        name: "map_of_other_hashes",
+        jobs: &[(1, 1)],
+        heap: HEAP,
+        rank: other_hashes,
+        ends_with: None,
+    },
     Scenario { name: "full_map", jobs: &[(1, 1), (2, 2)], heap: SMALL, rank: full_map, ends_with: None },
     Scenario { name: "sizes", jobs: &[(1, 1), (2, 1), (2, 2)], heap: HEAP, rank: sizes, ends_with: None },
     Scenario { name: "held_row", jobs: &[(2, 2), (3, 3)], heap: HEAP, rank: held, ends_with: None },
@@ -27,6 +36,46 @@ pub const ALL: &[Scenario] = &[
 ];
 
 const SMALL: HeapOptions = HeapOptions { bytes: 1 << 20, ..HEAP };
+
+/// By what keys hash, as in one build or another.
+static BUILD: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Portable, Shareable)]
+struct Key(u64);
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.0 ^ BUILD.load(Ordering::Relaxed)).hash(state);
+    }
+}
+
+/// Goal: where keys of a map hash differently than when they were inserted, as in a later build, they may not be found, but nothing else goes
+/// wrong: each call returns, all are iterated, and a map that is made of them finds them.
+fn other_hashes(objects: &Objects, seed: u64) -> Outcome {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut map: DMap<Key, DBox<u64>> = (0..100).map(|key| (Key(key), DBox::new(key))).collect();
+    let mut expected = 100;
+    for _ in 0..500 {
+        BUILD.store(random.random_range(0..4), Ordering::Relaxed);
+        let key = Key(random.random_range(0..100));
+        match random.random_range(0..3) {
+            0 => expected += usize::from(map.insert(key, DBox::new(key.0)).is_none()),
+            1 => expected -= usize::from(map.remove(&key).is_some()),
+            _ => ensure(map.get(&key).is_none_or(|found| **found == key.0), || {
+                format!("another is at {key:?}")
+            })?,
+        }
+        ensure((map.len(), map.iter().count()) == (expected, expected), || format!("{} keys", map.len()))?;
+    }
+    let keys: HashSet<u64> = map.iter().map(|(key, _)| key.0).collect();
+    let again: DMap<Key, DBox<u64>> = map.drain().collect();
+    let is_found = |key: u64| again.get(&Key(key)).is_some_and(|found| **found == key);
+    ensure(again.len() == keys.len() && keys.into_iter().all(is_found), || "not all are found".into())?;
+    drop((map, again));
+    BUILD.store(0, Ordering::Relaxed);
+    objects.barrier()?;
+    nothing_is_left(objects)
+}
 
 /// What has rows of numbers, of boxes, and of rows.
 #[derive(Default, Portable, Shareable)]

@@ -362,11 +362,11 @@ impl Operation {
         let index = self.index(page);
         if client.stays_at_home(&self.partition) {
             let (offset, bytes) = (in_page as u32, self.in_one_message(client, in_page, bytes));
-            // SAFETY: passed on.
-            if self.may_land(client, bytes)
-                && let Some(moved) = unsafe { self.fetch(client, to) }?
-            {
-                return Ok(moved);
+            if self.may_land(client, bytes) {
+                // SAFETY: passed on.
+                if let Some(moved) = unsafe { self.fetch(client, to) }? {
+                    return Ok(moved);
+                }
             }
             let wanted = bytes as u32;
             return self.ask_home(client, bytes, &[], |number| InPlace::Read {

@@ -136,7 +136,7 @@ pub fn run_and_lose(plan: &Plan) -> Result<Loss, Finding> {
 /// pages its node has written to its disk.
 pub fn run_beside_a_writer(plan: &Plan, rounds: u32) -> Result<u64, Finding> {
     let (mut cluster, members) = Cluster::new(plan);
-    let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x0062_6573_6964_65);
+    let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x6265_7369_6465);
     attach(plan, &mut cluster, &members, &mut random)?;
     let mut traffic = Traffic::new(plan, &members);
     let owner = plan.ranks * (plan.kinds.len() as u32 - 1);

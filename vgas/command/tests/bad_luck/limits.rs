@@ -57,7 +57,7 @@ fn a_limit_of_the_file_size_is_an_error_not_a_death() {
     let limited = |blocks: u32, rest: &str| {
         let line = format!(
             "ulimit -f {blocks}; exec {} gemm a.npy b.npy -o c.npy --cache 1MiB --page 4KiB \
-             --set segment.pinned_max=0 --set segment.tiered_max=32MiB --set smp.ring=64KiB {rest}",
+             --set segment.pinned_max=0 --set segment.tiered_max=32MiB {rest}",
             env!("CARGO_BIN_EXE_vgas")
         );
         let mut command = place.shell(Path::new("/bin/sh"), "-c");

@@ -8,6 +8,7 @@
 //! | `started` | an operation that goes on by itself, as who waits for it has it |
 //! | `call` | which collective that is, as members tell each other |
 //! | `algorithm` | the patterns in which strings travel |
+//! | `near`, `machine`, `board` | collectives of members that share memory, one of them, and that memory |
 //! | `barrier` | barriers of teams, split in two and with names |
 //! | `post`, `arrival`, `departure`, `credit` | strings of bytes between members, and their messages |
 //! | `view` | a caller's bytes, where they lie; the only unsafe code |
@@ -27,11 +28,14 @@
 pub mod algorithm;
 mod arrival;
 pub mod barrier;
+mod board;
 mod call;
 mod credit;
 mod departure;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
+mod machine;
+mod near;
 mod operation;
 mod post;
 mod standing;
@@ -42,22 +46,24 @@ mod view;
 pub use arrival::Landing;
 pub use call::{Call, Kind};
 pub use departure::Text;
+pub use near::{Combiner, NearCall, NearOperation, Pattern};
 pub use operation::{Exchange, Operation, Run};
 pub use post::HANDLER;
 pub use started::Started;
 pub use team::Team;
 pub use view::View;
 
-use crate::endpoint::{Endpoint, Extent, Token, Work, lock};
+use crate::endpoint::{Endpoint, Extent, Token, Work, in_own_thread, lock};
 use crate::error::{Result, RmaError};
 use crate::message::Arrived;
 use crate::{Peer, Rank};
 use credit::Credit;
+use near::Near;
 use post::Key;
 use standing::Standing;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Operations that are counted apart, so that they need no common order.
 pub mod sequence {
@@ -84,6 +90,8 @@ pub struct Collectives {
     /// Operations that go on by themselves.
     going_on: AtomicUsize,
     standings: Mutex<HashMap<u64, Arc<Standing>>>,
+    /// Of the team of all, if its members share memory.
+    near_world: OnceLock<Option<Arc<Near>>>,
     /// Numbers of teams that this rank has had for those that it might lead.
     led: AtomicU32,
     /// How often a list of ranks was made a team.
@@ -129,6 +137,7 @@ impl Collectives {
             to_step_count: AtomicUsize::new(0),
             going_on: AtomicUsize::new(0),
             standings: Mutex::default(),
+            near_world: OnceLock::new(),
             led: AtomicU32::new(0),
             created: Mutex::default(),
             untold: Mutex::default(),
@@ -168,6 +177,9 @@ impl Collectives {
     pub fn progress(&self) {
         self.tell();
         self.step_queued(|_| true);
+        if let Some(near) = self.near() {
+            near.progress(true, Extent::Some);
+        }
     }
 
     /// Steps the queued operations that `may_step` admits; the others stay queued.
@@ -200,6 +212,11 @@ impl Collectives {
             to_step.push(operation.key());
             self.to_step_count.store(to_step.len(), Ordering::Relaxed);
         }
+    }
+
+    /// The collectives over shared memory, if there are any.
+    fn near(&self) -> Option<&Arc<Near>> {
+        self.near_world.get()?.as_ref()
     }
 
     /// What is known of the team with this number.
@@ -304,9 +321,13 @@ impl Collectives {
 }
 
 impl Work for Collectives {
-    fn advance(&self, _: Extent) -> usize {
+    fn advance(&self, extent: Extent) -> usize {
         self.tell();
+        let may_call = !in_own_thread();
         self.step_queued(Operation::goes_on);
+        if let Some(near) = self.near() {
+            near.progress(may_call, extent);
+        }
         // Each is counted where it ends.
         0
     }

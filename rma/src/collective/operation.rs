@@ -101,6 +101,10 @@ impl Operation {
         self.is_done.load(Ordering::Acquire)
     }
 
+    pub(super) fn needs_caller(&self) -> bool {
+        self.needs_caller.load(Ordering::Relaxed)
+    }
+
     pub(super) fn goes_on(&self) -> bool {
         self.goes_on.load(Ordering::Relaxed)
     }
@@ -187,7 +191,7 @@ impl Operation {
     /// thread, which looks again before it goes.
     pub(super) fn step(&self, engine: &Collectives, place: Where) {
         self.is_stirred.store(true, Ordering::SeqCst);
-        if place == Where::Handler && self.needs_caller.load(Ordering::Relaxed) {
+        if place == Where::Handler && self.needs_caller() {
             self.flush(engine);
             engine.queue_step(self);
             return;

@@ -8,6 +8,7 @@ use super::Collectives;
 use super::algorithm;
 use super::barrier::Name;
 use super::call::{Call, Kind};
+use super::near::Near;
 use super::operation::{Exchange, Operation};
 use super::standing::Standing;
 use super::started::Started;
@@ -31,6 +32,8 @@ pub struct Team {
     members: Arc<[Rank]>,
     /// This rank's position in `members`.
     me: u32,
+    /// The collectives over shared memory, if the members share it.
+    pub(super) near: Option<Arc<Near>>,
 }
 
 impl Collectives {
@@ -76,7 +79,12 @@ impl Team {
             let what = format!("a team with the number {number}, which another team has");
             return Err(RmaError::Protocol { peer: None, what });
         };
-        Ok(Arc::new(Self { engine: engine.clone(), standing, members, me: position as u32 }))
+        let me = position as u32;
+        let near = match number {
+            ALL => engine.near_world.get_or_init(|| Near::new(engine, &standing, &members, me, 0)).clone(),
+            _ => None,
+        };
+        Ok(Arc::new(Self { engine: engine.clone(), standing, members, me, near }))
     }
 
     /// The collectives that the team belongs to.

@@ -4,6 +4,7 @@
 //! given to is done. The engine keeps no view longer than that.
 
 use crate::message::Source;
+use vgas_shm::Mapping;
 
 /// An address of a caller's and a number of bytes there, from which parts are taken. Copied freely, used by any thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +63,9 @@ impl View {
     pub fn read_into(self, into: &mut [u8]) {
         assert!(into.len() <= self.bytes, "{} bytes of {}", into.len(), self.bytes);
         if !into.is_empty() {
-            // SAFETY: the view is valid (`View::new`), and as long; a slice of the library's does not overlap it.
-            unsafe { std::ptr::copy_nonoverlapping(self.address, into.as_mut_ptr(), into.len()) };
+            // SAFETY: the view is valid (`View::new`), and as long; a slice of the library's does not overlap it. The copy tolerates
+            // writers.
+            unsafe { vgas_shm::copy::copy(self.address, into.as_mut_ptr(), into.len()) };
         }
     }
 
@@ -75,7 +77,7 @@ impl View {
         assert!(bytes.len() <= self.bytes, "{} bytes into {}", bytes.len(), self.bytes);
         if !bytes.is_empty() {
             // SAFETY: as in `read_into`.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address, bytes.len()) };
+            unsafe { vgas_shm::copy::copy(bytes.as_ptr(), self.address, bytes.len()) };
         }
     }
 
@@ -89,6 +91,33 @@ impl View {
             // SAFETY: both are valid (`View::new`), and of this length.
             unsafe { std::ptr::copy(from.address, self.address, self.bytes) };
         }
+    }
+
+    /// A view of the engine's own memory, which is neither moved nor used otherwise while the view is.
+    pub(super) fn of_own(own: &mut [u8]) -> Self {
+        Self { address: own.as_mut_ptr(), bytes: own.len() }
+    }
+
+    /// A view of a range of a mapping that lives as long as the endpoint; none if the range is not inside.
+    pub(super) fn of_mapping(mapping: &Mapping, offset: usize, bytes: usize) -> Option<Self> {
+        let is_inside = mapping.contains(offset as u64, bytes as u64);
+        is_inside.then(|| Self { address: mapping.base().wrapping_add(offset), bytes })
+    }
+
+    /// A view of a range of a member's segment, as the endpoint has checked it; segments stay mapped as long as the endpoint lives.
+    pub(super) fn of_segment(address: *mut u8, bytes: usize) -> Self {
+        Self { address, bytes }
+    }
+
+    /// Copies the bytes of a view of the same length. One of the two may be memory that another process writes; they do not overlap.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    #[inline]
+    pub(super) fn copy_shared(self, from: View) {
+        assert_eq!(self.bytes, from.bytes, "views of different lengths");
+        // SAFETY: both are valid (`View::new`, `of_mapping`, `of_segment`), and of this length. The copy tolerates writers.
+        unsafe { vgas_shm::copy::copy(from.address, self.address, self.bytes) };
     }
 
     /// Whether both have a byte in common.

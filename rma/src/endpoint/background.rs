@@ -13,6 +13,7 @@ use super::signals::with_signals_blocked;
 use super::wait::lock;
 use super::{Endpoint, handler_index};
 use crate::conduit::{Conduit, Traffic};
+use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -76,6 +77,16 @@ pub(super) struct Background {
     looking: Mutex<()>,
 }
 
+thread_local! {
+    /// This is the thread of an endpoint.
+    static IS_OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether this is a thread of an endpoint's own, and not of the program.
+pub(crate) fn in_own_thread() -> bool {
+    IS_OWN.get()
+}
+
 impl Drop for Background {
     fn drop(&mut self) {
         // It finds that its endpoint is gone. Not joined: a child that the program has forked has no such thread.
@@ -106,6 +117,14 @@ impl Endpoint {
             self.wake_sleeper();
         }
         self.look_after_it();
+    }
+
+    /// An operation of the [`Work`] returns to its caller incomplete, and goes on in polls and waits of this process only: the thread of
+    /// the endpoint's own does not look after it.
+    pub(crate) fn work_for_polls(&self) {
+        if self.background.under_way.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.wake_sleeper();
+        }
     }
 
     /// So many operations of the [`Work`] have ended.
@@ -167,8 +186,8 @@ impl Endpoint {
     /// What every poll does besides delivering: lets the work go on.
     #[inline]
     pub(super) fn tend(&self) {
-        if self.background.armed.load(Ordering::Relaxed) {
-            self.tend_armed();
+        if self.background.under_way.load(Ordering::Relaxed) > 0 {
+            self.tend_work();
         }
     }
 
@@ -181,7 +200,7 @@ impl Endpoint {
     }
 
     #[cold]
-    fn tend_armed(&self) {
+    fn tend_work(&self) {
         if !self.wait.in_handler() {
             self.advance_work(Extent::Some);
         }
@@ -302,6 +321,7 @@ impl Endpoint {
 
 /// What the thread does until its endpoint goes.
 fn look_after(endpoint: &Weak<Endpoint>) {
+    IS_OWN.set(true);
     let mut seen = 0;
     loop {
         let Some(ours) = endpoint.upgrade() else { return };

@@ -69,6 +69,7 @@ mod token;
 mod wait;
 
 pub use access::ValueHandle;
+pub(crate) use background::in_own_thread;
 pub use background::{Extent, Work};
 pub use barrier::{BarrierName, BarrierOutcome};
 pub use counters::{Carrier, CarrierCounts, EndpointCounts};
@@ -669,6 +670,14 @@ impl Endpoint {
             self.notify_local();
         } else if let Some(smp) = &self.smp {
             smp.ring(peer);
+        }
+    }
+
+    /// [`Endpoint::ring`] of the domain's member at a position.
+    #[inline]
+    pub(crate) fn ring_member(&self, member: usize) {
+        if let Some(smp) = &self.smp {
+            smp.ring_index(member);
         }
     }
 

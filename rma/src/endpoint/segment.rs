@@ -359,6 +359,15 @@ impl Endpoint {
         self.segments.reach(first, offset, bytes).map(|_| offset)
     }
 
+    /// The address of a range of the first pinned segment of a rank of this domain; none if it is not inside.
+    pub(crate) fn near_address(&self, rank: Rank, offset: u64, bytes: usize) -> Option<*mut u8> {
+        let reach = || self.segments.reach(rank.into(), offset, bytes);
+        reach().or_else(|| {
+            self.open_window(rank).ok()?;
+            reach()
+        })
+    }
+
     /// The part of a pinned segment that a peer names, which this endpoint must own or serve.
     pub(super) fn served_part(&self, from: Peer, owner: Peer, region: u32) -> Result<PinnedPart> {
         let may = owner == self.me || self.segments.serves.load(Ordering::Acquire);

@@ -200,20 +200,35 @@ impl Endpoint {
         if let Some(done) = self.wait_awake(deadline, &mut condition)? {
             return Ok(done);
         }
+        self.wait_long(deadline, &mut condition)
+    }
+
+    /// [`Endpoint::wait_until`] without a deadline for a caller that has spun as long as that may pay off, and has polled.
+    pub(crate) fn wait_asleep(&self, mut condition: impl FnMut() -> bool) -> Result<bool> {
+        if self.wait.in_handler() {
+            return Err(RmaError::Usage("a handler must not wait".into()));
+        }
+        if self.wait.is_mode(WaitMode::Spin) {
+            return self.wait_until(None, condition);
+        }
+        self.wait_long(None, &mut condition)
+    }
+
+    fn wait_long(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> Result<bool> {
         loop {
             let mut parking = lock(&self.wait.parking);
             if !parking.has_sleeper {
                 parking.has_sleeper = true;
                 drop(parking);
                 let _role = SleeperRole(&self.wait);
-                return self.sleep(deadline, &mut condition);
+                return self.sleep(deadline, condition);
             }
             let _parked = Parked::begin(&self.wait.parked);
             let generation = parking.generation;
             drop(parking);
             // Pairs with the light half of those who change something and then look for parked threads.
             fence::heavy();
-            if let Some(done) = self.park(generation, deadline, &mut condition)? {
+            if let Some(done) = self.park(generation, deadline, condition)? {
                 return Ok(done);
             }
         }

@@ -48,7 +48,10 @@ fn mistakes() {
     let program = bench.program("collrules", Conduit::Smp, Mode::Par);
     let cases = [
         ("bytes", "gave 8 bytes in a broadcast with root 0, of which rank 1 expects 9"),
-        ("function", "reduction function 9 of the 1"),
+        ("kinds", " calls a gather with root 0"),
+        ("elements", "with elements of another size"),
+        ("nested", "a reduction function must not begin"),
+        ("function", "reduction function 9 of the 3"),
         ("rank", "a team of 2 has no member 2"),
         ("split", "is not a member of the team"),
         ("vector", "whose source has 8 bytes and whose destination has 9"),
@@ -60,5 +63,18 @@ fn mistakes() {
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{what}: {output:?}");
         assert!(errors.contains(text), "{what}: {errors}");
+    }
+}
+
+/// Goal: a rank that is killed while others wait for its part of collectives ends the job, with a line.
+#[test]
+fn a_killed_rank_ends_the_waits_of_others() {
+    let bench = Bench::new();
+    let program = bench.program("collrules", Conduit::Smp, Mode::Seq);
+    for ranks in [2, 4] {
+        let output = program.run(ranks, &[], &["killed"]);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{output:?}");
+        assert!(errors.contains("rank 1") && errors.contains("SIGKILL"), "{errors}");
     }
 }

@@ -7,6 +7,7 @@
 //! words of member 0, 1, …        what else endpoints share: results of barriers, size of the attached segment
 //! boards of member 0, 1, …       what it brings to barriers that carry something, two in turn
 //! parts of member 0, 1, …        what it has of further pinned segments, two words each
+//! team boards, by board          arrivals of the members, then for each member a ring of cells and an arena (`collective::board`)
 //! hot lines, by pair             one line for each two members
 //! rings, by (consumer, producer, direction)     a control line (head, want_room), then the slots
 //! ```
@@ -29,6 +30,12 @@ pub const RING_BYTES_MAX: u64 = 1 << 30;
 
 /// Most bytes that a rank brings to a barrier that carries something.
 pub const CARRIED_BYTES_MAX: usize = 1024;
+
+/// Boards for the collectives of teams whose members share the domain.
+pub(crate) const BOARDS: usize = 1;
+
+/// Bytes of a member's part of a team board.
+pub(crate) const BOARD_PART_BYTES: usize = LINE_BYTES + (32 << 10) + (512 << 10);
 
 /// Bytes of the control file of a domain with `members` members and rings of `ring_bytes` bytes.
 pub fn control_bytes(members: usize, ring_bytes: u64) -> u64 {
@@ -131,8 +138,30 @@ impl ControlLayout {
         [at, at + 8]
     }
 
-    fn hotlines_offset(&self) -> usize {
+    fn team_boards_offset(&self) -> usize {
         self.parts_offset() + self.members * PARTS_BYTES
+    }
+
+    fn team_arrivals_bytes(&self) -> usize {
+        (self.members * 8).next_multiple_of(LINE_BYTES)
+    }
+
+    fn team_board_bytes(&self) -> usize {
+        self.team_arrivals_bytes() + self.members * BOARD_PART_BYTES
+    }
+
+    /// The word (`u64`) with which a member enters the collectives of a board. Those of several members share a line.
+    pub(crate) fn team_arrival(&self, board: usize, member: usize) -> usize {
+        self.team_boards_offset() + board * self.team_board_bytes() + 8 * member
+    }
+
+    /// A member's part of a board, of [`BOARD_PART_BYTES`] bytes.
+    pub(crate) fn team_part(&self, board: usize, member: usize) -> usize {
+        self.team_arrival(board, 0) + self.team_arrivals_bytes() + member * BOARD_PART_BYTES
+    }
+
+    fn hotlines_offset(&self) -> usize {
+        self.team_boards_offset() + BOARDS * self.team_board_bytes()
     }
 
     /// The hot line of two members.
@@ -170,6 +199,10 @@ mod tests {
                 parts.push((layout.arrival(member), ARRIVAL_BYTES));
                 parts.push((layout.shared(member), SHARED_BYTES));
                 parts.extend([0, 1].map(|which| (layout.board(member, which), BOARD_BYTES)));
+                for board in 0..BOARDS {
+                    parts.push((layout.team_arrival(board, member), 8));
+                    parts.push((layout.team_part(board, member), BOARD_PART_BYTES));
+                }
                 for part in [0, 1, usize::from(RegionId::FURTHER_MAX) - 1] {
                     parts.extend(layout.part(member, part).map(|word| (word, 8)));
                 }

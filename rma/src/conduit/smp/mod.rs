@@ -24,7 +24,7 @@ mod provider;
 mod ring;
 
 pub use layout::CARRIED_BYTES_MAX;
-pub(crate) use layout::ControlLayout;
+pub(crate) use layout::{BOARD_PART_BYTES, ControlLayout};
 pub use layout::{LINE_BYTES, RING_BYTES_DEFAULT, RING_BYTES_MAX, RING_BYTES_MIN, control_bytes};
 pub(super) use provider::PROVIDER;
 

@@ -7,7 +7,9 @@ use crate::fatal::{fail, fatal};
 use libc::{c_int, c_void};
 use std::sync::Arc;
 use vgas_rma::collective::algorithm::{self, Meeting, Part};
-use vgas_rma::collective::{self, Exchange, Landing, Operation, Text, View, sequence};
+use vgas_rma::collective::{
+    self, Exchange, Landing, NearCall, NearOperation, Operation, Pattern, Text, View, sequence,
+};
 
 /// Which collective, with the arguments in which all images agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -346,6 +348,16 @@ impl Rule {
 }
 
 impl Kind {
+    fn root(self) -> Option<u32> {
+        match self {
+            Self::Broadcast { root }
+            | Self::Scatter { root }
+            | Self::Gather { root }
+            | Self::Reduce { root, .. } => Some(root),
+            Self::GatherAll | Self::Exchange | Self::Scan { .. } => None,
+        }
+    }
+
     /// What members must agree on; the root by the member that it is on.
     fn call(self, member_of: impl Fn(u32) -> u32) -> collective::Call {
         use collective::Kind as Said;
@@ -362,11 +374,76 @@ impl Kind {
     }
 }
 
+/// An operation that has begun.
+pub(super) enum Begun {
+    /// Over shared memory; none: it is done.
+    Near(Option<Arc<NearOperation>>),
+    /// By messages.
+    Far(Arc<Operation>),
+}
+
+impl Call {
+    /// The only place of this rank in a list or not, of so many bytes.
+    fn only_place(&self, places: Places, index: u32, bytes: usize) -> View {
+        let address = match places {
+            Places::One(address) => address,
+            Places::List(list) => {
+                let index = if self.flags & flag::SINGLE != 0 { index } else { 0 };
+                // SAFETY: rule 1: a list of the local images' places, or of all images' if it is the same everywhere.
+                unsafe { list.add(index as usize).read() }
+            }
+        };
+        // SAFETY: rule 1: valid until the operation was synchronised, which is after it is done.
+        unsafe { View::new(address.cast(), bytes) }
+    }
+
+    /// The same collective over shared memory, where this rank has one image.
+    fn near(&self, me: u32, size: u32, call: collective::Call) -> NearCall {
+        let (one, all) = (self.bytes, self.bytes * size as usize);
+        let to = |bytes| Some(self.only_place(self.to, me, bytes));
+        let from = |bytes| Some(self.only_place(self.from, me, bytes));
+        let (pattern, from, to) = match self.kind {
+            Kind::Broadcast { root } => {
+                (Pattern::Broadcast { root }, if root == me { from(one) } else { None }, to(one))
+            }
+            Kind::Scatter { root } => {
+                (Pattern::Scatter { root }, if root == me { from(all) } else { None }, to(one))
+            }
+            Kind::Gather { root } => {
+                (Pattern::Gather { root }, from(one), if root == me { to(all) } else { None })
+            }
+            Kind::GatherAll => (Pattern::GatherAll, from(one), to(all)),
+            Kind::Exchange => (Pattern::Exchange, from(all), to(all)),
+            Kind::Reduce { root, rule } => {
+                let combiner = Box::new(rule.reduction());
+                let to = if root == me { to(one) } else { None };
+                (Pattern::Reduce { root, combiner }, from(one), to)
+            }
+            Kind::Scan { rule } => {
+                let combiner = Box::new(rule.reduction());
+                let is_exclusive = self.flags & flag::EXCLUSIVE_SCAN != 0;
+                (Pattern::Scan { is_exclusive, combiner }, from(one), to(one))
+            }
+        };
+        let is_entered_together = self.flags & flag::IN_ALLSYNC != 0;
+        let is_left_together = self.flags & flag::OUT_ALLSYNC != 0;
+        NearCall { pattern, call, bytes: one, is_entered_together, is_left_together, from, to }
+    }
+}
+
 /// Adds the call of the calling thread's image; the last one of this rank begins the operation.
-pub(super) unsafe fn start(team: *const Team, call: Call) -> Arc<Operation> {
+pub(super) unsafe fn start(team: *const Team, call: Call) -> Begun {
     // SAFETY: as the caller promised.
     let team = unsafe { Team::of(team) };
     let is_by_rank = call.flags & flag::NO_IMAGES != 0 || team.images() == team.size();
+    let member_of = |root| if is_by_rank { root } else { team.member_of_image(root) };
+    if is_by_rank && team.ranks().is_near() {
+        if let Some(root) = call.kind.root() {
+            team.rank_of(root);
+        }
+        let near = call.near(team.me(), team.size(), call.kind.call(member_of));
+        return Begun::Near(team.ranks().start_near(near).unwrap_or_else(|error| fail(error)));
+    }
     let (sequence, local, count, first, images) = if is_by_rank {
         (sequence::RANKS, 0, 1, team.me(), team.size())
     } else {
@@ -374,18 +451,19 @@ pub(super) unsafe fn start(team: *const Team, call: Call) -> Arc<Operation> {
         (sequence::IMAGES, team.local_image(), mine.len(), mine.start, team.images())
     };
     let operation = team.ranks().next_operation(sequence, local).unwrap_or_else(|error| fail(error));
-    let Some(calls) = gathered(&team, &operation, call, local as usize, count) else { return operation };
+    let Some(calls) = gathered(&team, &operation, call, local as usize, count) else {
+        return Begun::Far(operation);
+    };
     let needs_client = match call.kind {
         Kind::Reduce { rule, .. } | Kind::Scan { rule } => rule.reduction().needs_client(),
         _ => false,
     };
-    let member_of = |root| if is_by_rank { root } else { team.member_of_image(root) };
     let exchange = Exchange::new(team.ranks().clone(), operation.clone(), call.kind.call(member_of));
     let started =
         Started { team: team.clone(), exchange: exchange.clone(), calls, first, images, is_by_rank };
     debug_assert!(started.first < started.images);
     exchange.begin(Box::pin(started.run()), needs_client);
-    operation
+    Begun::Far(operation)
 }
 
 /// Adds the call of an image to those of an operation; all of them, with the last.

@@ -1,6 +1,6 @@
 //! The functions of `gasnet_coll.h`.
 
-use super::call::{Call, Kind, Places, Rule, start};
+use super::call::{Begun, Call, Kind, Places, Rule, start};
 use super::flag;
 use super::reduction::{self, FunctionEntry};
 use super::team::{self, Team};
@@ -12,26 +12,45 @@ use libc::{c_int, c_void};
 use std::cell::RefCell;
 use std::sync::Arc;
 use vgas_rma::Rank;
-use vgas_rma::collective::Operation;
+use vgas_rma::collective::{NearOperation, Operation};
 
-/// An operation that the client has not synchronised, with those that were aggregated with it.
-pub struct Started(Vec<Arc<Operation>>);
+/// An operation that the client has not synchronised.
+enum Part {
+    Near(Arc<NearOperation>),
+    Far(Arc<Operation>),
+}
 
-impl Started {
+impl Part {
+    /// Returns whether it is done. Where members disagree the job ends.
     fn is_done(&self) -> bool {
-        self.0.iter().all(is_done)
+        let outcome = match self {
+            Self::Near(operation) => operation.outcome(),
+            Self::Far(operation) => operation.outcome(),
+        };
+        outcome.is_some_and(|outcome| outcome.map_err(|error| fail(error)).is_ok())
+    }
+
+    fn wait(&self) {
+        match self {
+            Self::Near(operation) => operation.wait().unwrap_or_else(|error| fail(error)),
+            Self::Far(_) => wait_until(|| self.is_done()),
+        }
     }
 }
 
-/// Whether an operation is done. Where members disagree the job ends.
-fn is_done(operation: &Arc<Operation>) -> bool {
-    operation.outcome().is_some_and(|outcome| outcome.map_err(|error| fail(error)).is_ok())
+/// An operation that the client has not synchronised, with those that were aggregated with it.
+pub struct Started(Vec<Part>);
+
+impl Started {
+    fn is_done(&self) -> bool {
+        self.0.iter().all(Part::is_done)
+    }
 }
 
 thread_local! {
     /// Operations begun with GASNET_COLL_AGGREGATE, for the handle of the next one that is not. Leaked, so that it is there
     /// until the last destructor of a thread that ends.
-    static AGGREGATED: &'static RefCell<Vec<Arc<Operation>>> = Box::leak(Box::default());
+    static AGGREGATED: &'static RefCell<Vec<Part>> = Box::leak(Box::default());
 }
 
 /// A handle of the client: null, or a box.
@@ -39,16 +58,20 @@ type CollectiveHandle = *mut Started;
 
 /// The handle of an operation and of those that were aggregated before it; null when they are done, and for one that is to be
 /// aggregated.
-fn handle_of(operation: Arc<Operation>, flags: c_int) -> CollectiveHandle {
+fn handle_of(begun: Begun, flags: c_int) -> CollectiveHandle {
+    let part = match begun {
+        Begun::Near(None) => None,
+        Begun::Near(Some(operation)) => Some(Part::Near(operation)),
+        Begun::Far(operation) => Some(Part::Far(operation)).filter(|part| !part.is_done()),
+    };
     if flags & flag::AGGREGATE != 0 {
-        if !is_done(&operation) {
-            AGGREGATED.with(|aggregated| aggregated.borrow_mut().push(operation));
-        }
+        AGGREGATED.with(|aggregated| aggregated.borrow_mut().extend(part));
         return std::ptr::null_mut();
     }
-    let mut started = Started(AGGREGATED.with(|aggregated| aggregated.take()));
-    started.0.push(operation);
-    if started.is_done() { std::ptr::null_mut() } else { Box::into_raw(Box::new(started)) }
+    let mut parts = AGGREGATED.with(|aggregated| aggregated.take());
+    parts.extend(part);
+    parts.retain(|part| !part.is_done());
+    if parts.is_empty() { std::ptr::null_mut() } else { Box::into_raw(Box::new(Started(parts))) }
 }
 
 /// Waits for something that operations bring about.
@@ -68,7 +91,7 @@ unsafe fn finish(handle: CollectiveHandle) {
     }
     // SAFETY: rule 2: made by `start`, synchronised once.
     let started = unsafe { Box::from_raw(handle) };
-    wait_until(|| started.is_done());
+    started.0.iter().for_each(Part::wait);
 }
 
 /// Takes the handle back if its operation is done.

@@ -5,6 +5,7 @@ use crate::fatal::fatal;
 use libc::{c_int, c_uint, c_void};
 use std::borrow::Cow;
 use std::sync::Mutex;
+use vgas_rma::collective::{Combiner, View};
 
 /// `gasnet_coll_reduce_fn_t`.
 type Function = unsafe extern "C" fn(
@@ -66,8 +67,7 @@ impl Reduction {
         self.flags & AM_SAFE == 0
     }
 
-    /// Combines two rows of elements, one by one, into a third. Functions that loop over their counts and functions that
-    /// take one of each get what they expect.
+    /// Combines two rows of elements into a third.
     pub(super) fn combine(&self, left: &[u8], right: &[u8]) -> Vec<u8> {
         if self.element_bytes == 0 || left.is_empty() {
             return Vec::new();
@@ -77,23 +77,52 @@ impl Reduction {
         let mut results = vec![0; left.len().max(ALIGNMENT)];
         assert!(results.as_ptr().addr().is_multiple_of(ALIGNMENT), "malloc aligns as max_align_t");
         results.truncate(left.len());
-        let elements = left.chunks_exact(self.element_bytes).zip(right.chunks_exact(self.element_bytes));
-        for (result, (left, right)) in results.chunks_exact_mut(self.element_bytes).zip(elements) {
-            // SAFETY: rule 3: the client registered a function of this type; it gets one element each.
-            unsafe {
-                (self.function)(
-                    result.as_mut_ptr().cast(),
-                    1,
-                    left.as_ptr().cast(),
-                    1,
-                    right.as_ptr().cast(),
-                    self.element_bytes,
-                    self.flags as c_int,
-                    self.argument,
-                );
-            }
-        }
+        self.apply(left.as_ptr().cast(), right.as_ptr().cast(), results.as_mut_ptr().cast(), left.len());
         results
+    }
+
+    /// Calls the function once for all elements of so many bytes, as GASNet does. The results lie apart from the operands, or on the
+    /// left ones.
+    fn apply(&self, left: *const c_void, right: *const c_void, results: *mut c_void, bytes: usize) {
+        let count = bytes / self.element_bytes;
+        // SAFETY: rule 3: the client registered a function of this type; it gets so many elements of each.
+        unsafe {
+            (self.function)(
+                results,
+                count,
+                left,
+                count,
+                right,
+                self.element_bytes,
+                self.flags as c_int,
+                self.argument,
+            );
+        }
+    }
+}
+
+impl Combiner for Reduction {
+    fn combine(&self, left: View, right: View, result: View) {
+        if self.element_bytes == 0 || result.bytes() == 0 {
+            return;
+        }
+        // A type's alignment divides its size.
+        let alignment = ALIGNMENT.min(1 << self.element_bytes.trailing_zeros());
+        let is_aligned = |view: View| view.address().addr().is_multiple_of(alignment);
+        if [left, right, result].into_iter().all(is_aligned) && (result == left || !result.overlaps(left)) {
+            let (left, right) = (left.address().cast(), right.address().cast());
+            return self.apply(left, right, result.address().cast(), result.bytes());
+        }
+        // Functions may rely on results, and operands, that are aligned.
+        result.write(&Self::combine(self, &left.read(), &right.read()));
+    }
+
+    fn element_bytes(&self) -> usize {
+        self.element_bytes
+    }
+
+    fn needs_caller(&self) -> bool {
+        self.needs_client()
     }
 }
 

@@ -2,8 +2,11 @@
  *   promises   synchronisation flags, progress in polls, in-place use, teams within teams
  *   barriers   names, mismatches, try, images, teams that overlap
  *   images     the barrier of all threads
- *   bytes, function, rank, split, vector, outside, twice: mistakes, which end the job */
+ *   bytes, kinds, elements, function, nested, rank, split, vector, outside, twice: mistakes, which end the job
+ *   killed     a rank is killed while others wait for collectives */
 #include "check.h"
+
+#include <signal.h>
 
 #include <gasnet_coll.h>
 #include <gasnet_tools.h>
@@ -67,6 +70,59 @@ static void promises(void) {
     if (me != 0) gasnet_coll_broadcast(GASNET_TEAM_ALL, &seen, 0, NULL, sizeof value, LOCAL_FLAGS);
     CHECK(seen == 4711);
 
+    /* Any number may be in flight, also where their bytes have no room at once, and be waited for in any order. */
+    {
+        enum { OPERATIONS = 300, WORDS = 512 };
+        size_t const row = (size_t)WORDS * nodes;
+        int *const from = (int *)malloc(OPERATIONS * row * sizeof(int));
+        int *const to = (int *)malloc(OPERATIONS * row * sizeof(int));
+        gasnet_coll_handle_t handles[OPERATIONS];
+        for (size_t i = 0; i < OPERATIONS * row; i++) from[i] = (int)(i * nodes + me);
+        for (int i = 0; i < OPERATIONS; i++) {
+            int const in = i % 3 == 0 ? GASNET_COLL_IN_ALLSYNC : GASNET_COLL_IN_MYSYNC;
+            int const flags = GASNET_COLL_LOCAL | in | GASNET_COLL_OUT_MYSYNC;
+            handles[i] = gasnet_coll_exchange_nb(GASNET_TEAM_ALL, to + i * row, from + i * row, WORDS * sizeof(int), flags);
+        }
+        for (int i = OPERATIONS - 1; i >= 0; i--) gasnet_coll_wait_sync(handles[i]);
+        for (size_t i = 0; i < OPERATIONS; i++)
+            for (size_t node = 0; node < nodes; node++)
+                for (size_t word = 0; word < WORDS; word++) {
+                    size_t const there = i * row + me * WORDS + word;
+                    CHECK(to[i * row + node * WORDS + word] == (int)(there * nodes + node));
+                }
+        free(from);
+        free(to);
+    }
+
+    /* Long blocks in place, which are copied before they are overwritten; and operations of all lengths mixed, so that short ones are
+     * done before long ones that began earlier. */
+    {
+        enum { WORDS = 1 << 17, MIXED = 60 };
+        int *const words = (int *)malloc((size_t)WORDS * nodes * sizeof(int));
+        int *const other = (int *)malloc((size_t)WORDS * nodes * sizeof(int));
+        static gasnet_coll_handle_t mixed[MIXED];
+        for (size_t i = 0; i < (size_t)WORDS * nodes; i++) words[i] = (int)(i / WORDS * 1000 + me);
+        gasnet_coll_exchange(GASNET_TEAM_ALL, words, words, WORDS * sizeof(int), LOCAL_FLAGS);
+        for (size_t i = 0; i < (size_t)WORDS * nodes; i++) CHECK(words[i] == (int)(me * 1000 + i / WORDS));
+        for (int i = 0; i < MIXED; i++) {
+            size_t const count = i % 4 == 0 ? WORDS : 40;
+            if (i % 2 == 0) mixed[i] = gasnet_coll_gather_all_nb(GASNET_TEAM_ALL, other, words, count * sizeof(int), LOCAL_FLAGS);
+            else mixed[i] = gasnet_coll_broadcast_nb(GASNET_TEAM_ALL, other, (gasnet_image_t)i % nodes, words, count * sizeof(int), LOCAL_FLAGS);
+        }
+        /* A rank takes part also while it waits for something else. */
+        if (me == 0) {
+            gasnet_barrier_notify(0, GASNET_BARRIERFLAG_ANONYMOUS);
+            CHECK(gasnet_barrier_wait(0, GASNET_BARRIERFLAG_ANONYMOUS) == GASNET_OK);
+            gasnet_coll_wait_sync_all(mixed, MIXED);
+        } else {
+            gasnet_coll_wait_sync_all(mixed, MIXED);
+            gasnet_barrier_notify(0, GASNET_BARRIERFLAG_ANONYMOUS);
+            CHECK(gasnet_barrier_wait(0, GASNET_BARRIERFLAG_ANONYMOUS) == GASNET_OK);
+        }
+        free(words);
+        free(other);
+    }
+
     /* Progress: nodes in the middle of trees only poll until everybody else has the result. The data is larger than a
      * message. */
     {
@@ -93,9 +149,23 @@ static void promises(void) {
         free(all);
     }
 
+    /* Elements that are longer than what goes over the board at once. */
+    {
+        enum { ELEMENT = 200000 };
+        char *const mine = (char *)malloc(2 * ELEMENT), *const most = (char *)malloc(2 * ELEMENT);
+        for (int i = 0; i < 2 * ELEMENT; i++) mine[i] = (char)(i % 100 + (int)me % 20);
+        gasnet_coll_reduce(GASNET_TEAM_ALL, nodes - 1, most, mine, 0, 0, ELEMENT, 2, 2, 0, LOCAL_FLAGS);
+        if (me == nodes - 1)
+            for (int i = 0; i < 2 * ELEMENT; i++) CHECK(most[i] == (char)(i % 100 + (int)(nodes - 1) % 20));
+        gasnet_coll_scan(GASNET_TEAM_ALL, most, 0, 0, mine, 0, 0, ELEMENT, 2, 2, 0, LOCAL_FLAGS);
+        for (int i = 0; i < 2 * ELEMENT; i++) CHECK(most[i] == mine[i]);
+        free(mine);
+        free(most);
+    }
+
     /* As some runtimes call: in place, without flags, and with more under way than anybody counts on. */
     {
-        enum { MANY = 1000 };
+        enum { MANY = 2000 };
         static gasnet_coll_handle_t handles[MANY];
         static int values[MANY];
         void *pointer = me == 0 ? (void *)&values : NULL;
@@ -208,6 +278,25 @@ static void mistake(const char *what) {
     gasnet_memvec_t vector[1] = {{buffer, 8}}, other[1] = {{segments[0].addr, 9}};
     if (strcmp(what, "bytes") == 0) {
         gasnet_coll_broadcast(GASNET_TEAM_ALL, buffer, 0, buffer, me == 0 ? 8 : 9, LOCAL_FLAGS | GASNET_COLL_OUT_ALLSYNC);
+    } else if (strcmp(what, "kinds") == 0) {
+        /* Neither waits for the other; both go on. */
+        if (me == 0) gasnet_coll_broadcast(GASNET_TEAM_ALL, buffer, 0, buffer, 8, LOCAL_FLAGS);
+        else gasnet_coll_gather(GASNET_TEAM_ALL, 0, buffer, buffer, 8, LOCAL_FLAGS);
+        for (int i = 0; i < 100; i++) gasnet_coll_broadcast(GASNET_TEAM_ALL, buffer, 0, buffer, 8, LOCAL_FLAGS | GASNET_COLL_OUT_ALLSYNC);
+    } else if (strcmp(what, "elements") == 0) {
+        /* The same bytes, of elements on two sides of the longest piece. */
+        size_t const bytes = 128 << 10, element = me == 0 ? bytes : 8;
+        void *const row = calloc(1, bytes);
+        gasnet_coll_reduce(GASNET_TEAM_ALL, 0, row, row, 0, 0, element, bytes / element, 0, 0, LOCAL_FLAGS | GASNET_COLL_OUT_ALLSYNC);
+    } else if (strcmp(what, "nested") == 0) {
+        uint64_t value = 0, sum;
+        gasnet_coll_reduce(GASNET_TEAM_ALL, 0, &sum, &value, 0, 0, 8, 1, 1, 0, LOCAL_FLAGS);
+    } else if (strcmp(what, "killed") == 0) {
+        enum { BYTES = 1 << 20 };
+        char *const row = (char *)calloc(nodes, BYTES), *const all = (char *)calloc(nodes, BYTES);
+        for (int i = 0; i < 20; i++) (void)gasnet_coll_gather_all_nb(GASNET_TEAM_ALL, all, row, i % 2 ? BYTES : 100, LOCAL_FLAGS);
+        if (me == 1) raise(SIGKILL);
+        gasnet_coll_exchange(GASNET_TEAM_ALL, all, row, BYTES, LOCAL_FLAGS);
     } else if (strcmp(what, "function") == 0) {
         gasnet_coll_reduce(GASNET_TEAM_ALL, 0, buffer, buffer, 0, 0, 8, 1, 9, 0, LOCAL_FLAGS);
     } else if (strcmp(what, "rank") == 0) {
@@ -237,9 +326,25 @@ static void add(void *results, size_t count, const void *left, size_t left_count
     for (size_t i = 0; i < count; i++) ((uint64_t *)results)[i] = ((const uint64_t *)left)[i] + ((const uint64_t *)right)[i];
 }
 
+/* Of long elements, the largest bytes. */
+static void largest(void *results, size_t count, const void *left, size_t left_count, const void *right, size_t elem_size,
+                    int flags, int arg) {
+    (void)left_count, (void)flags, (void)arg;
+    for (size_t i = 0; i < count * elem_size; i++) {
+        char const one = ((const char *)left)[i], other = ((const char *)right)[i];
+        ((char *)results)[i] = one > other ? one : other;
+    }
+}
+
+static void nested(void *results, size_t count, const void *left, size_t left_count, const void *right, size_t elem_size,
+                   int flags, int arg) {
+    gasnet_coll_broadcast(GASNET_TEAM_ALL, results, 0, results, 8, LOCAL_FLAGS);
+    add(results, count, left, left_count, right, elem_size, flags, arg);
+}
+
 int main(int argc, char **argv) {
     gasnet_handlerentry_t table[] = {{201, (void (*)())on_permission}, {202, (void (*)())on_completion}};
-    gasnet_coll_fn_entry_t functions[1];
+    gasnet_coll_fn_entry_t functions[3];
     const char *what;
     CHECK(gasnet_init(&argc, &argv) == GASNET_OK);
     CHECK(gasnet_attach(table, 2, 1 << 16, 0) == GASNET_OK);
@@ -253,7 +358,11 @@ int main(int argc, char **argv) {
     CHECK(gasnet_getSegmentInfo(segments, (int)nodes) == GASNET_OK);
     functions[0].fnptr = add;
     functions[0].flags = 0;
-    if (strcmp(what, "images") != 0) gasnet_coll_init(NULL, 0, functions, 1, 0);
+    functions[1].fnptr = nested;
+    functions[1].flags = 0;
+    functions[2].fnptr = largest;
+    functions[2].flags = 0;
+    if (strcmp(what, "images") != 0) gasnet_coll_init(NULL, 0, functions, 3, 0);
     if (strcmp(what, "promises") == 0) promises();
     else if (strcmp(what, "barriers") == 0) barriers();
 #if !GASNET_SEQ

@@ -85,7 +85,7 @@ pub struct Collectives {
     operations: Mutex<HashMap<Key, Arc<Operation>>>,
     /// Operations that need a step in a thread that calls the library: they call the program's functions, or wait for room to send.
     /// All others are stepped by the messages that come for them, so that a look costs the same however many are in flight.
-    to_step: Mutex<Vec<Key>>,
+    to_step: Mutex<StepQueue>,
     to_step_count: AtomicUsize,
     /// Operations that go on by themselves.
     going_on: AtomicUsize,
@@ -99,6 +99,14 @@ pub struct Collectives {
     /// Members that were not told yet that their team is spoilt.
     untold: Mutex<Vec<Untold>>,
     untold_count: AtomicUsize,
+}
+
+/// Operations that need a step.
+#[derive(Default)]
+struct StepQueue {
+    keys: Vec<Key>,
+    /// They are counted as work of the endpoint, so that every poll and wait in it steps them.
+    is_counted: bool,
 }
 
 struct Untold {
@@ -187,7 +195,7 @@ impl Collectives {
         if self.to_step_count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let keys = std::mem::take(&mut *lock(&self.to_step));
+        let keys = std::mem::take(&mut lock(&self.to_step).keys);
         let mut stay = Vec::new();
         for key in keys {
             let operation = lock(&self.operations).get(&key).cloned();
@@ -201,16 +209,22 @@ impl Collectives {
             }
         }
         let mut to_step = lock(&self.to_step);
-        to_step.append(&mut stay);
-        self.to_step_count.store(to_step.len(), Ordering::Relaxed);
+        to_step.keys.append(&mut stay);
+        self.to_step_count.store(to_step.keys.len(), Ordering::Relaxed);
+        if to_step.keys.is_empty() && std::mem::take(&mut to_step.is_counted) {
+            self.endpoint.work_ended(1);
+        }
     }
 
-    /// Has an operation stepped by the next [`Collectives::progress`].
+    /// Has an operation stepped by the next poll or wait in the endpoint.
     fn queue_step(&self, operation: &Operation) {
         if operation.enqueue() {
             let mut to_step = lock(&self.to_step);
-            to_step.push(operation.key());
-            self.to_step_count.store(to_step.len(), Ordering::Relaxed);
+            to_step.keys.push(operation.key());
+            self.to_step_count.store(to_step.keys.len(), Ordering::Relaxed);
+            if !std::mem::replace(&mut to_step.is_counted, true) {
+                self.endpoint.work_for_polls();
+            }
         }
     }
 
@@ -324,7 +338,7 @@ impl Work for Collectives {
     fn advance(&self, extent: Extent) -> usize {
         self.tell();
         let may_call = !in_own_thread();
-        self.step_queued(Operation::goes_on);
+        self.step_queued(|operation| may_call || operation.goes_on() || !operation.needs_caller());
         if let Some(near) = self.near() {
             near.progress(may_call, extent);
         }

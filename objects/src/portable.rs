@@ -10,8 +10,13 @@ use crate::layout::Layout;
 use crate::tie::Ties;
 use crate::word::Link;
 use std::cell::Cell;
+use std::cmp::{Ordering, Reverse};
 use std::marker::PhantomData;
-use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::{NonZeroI8, NonZeroI16, NonZeroI32, NonZeroI64, NonZeroI128, NonZeroIsize};
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroU128, NonZeroUsize};
+use std::num::{Saturating, Wrapping};
+use std::ops::{Range, RangeFrom, RangeTo};
 use std::time::Duration;
 
 /// The bytes of a value mean the same in every process of the job: it may be moved there. Derived:
@@ -175,7 +180,9 @@ macro_rules! plain {
 }
 
 plain!((), bool, char, u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64);
-plain!(NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize, Duration);
+plain!(NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroU128, NonZeroUsize);
+plain!(NonZeroI8, NonZeroI16, NonZeroI32, NonZeroI64, NonZeroI128, NonZeroIsize);
+plain!(Duration, Ordering, Ipv4Addr, Ipv6Addr, IpAddr);
 
 // SAFETY: the rule of this file: it has no bytes.
 unsafe impl<T: Send + 'static> Portable for PhantomData<T> {
@@ -272,6 +279,45 @@ unsafe impl<T: Portable, E: Portable> Portable for Result<T, E> {
 // SAFETY: the rule of this file.
 unsafe impl<T: Shareable, E: Shareable> Shareable for Result<T, E> {}
 
+macro_rules! structs_of_std {
+    ($($name:ident { $($field:tt)+ })*) => { $(
+        // SAFETY: the rule of this file; these are all of its fields.
+        unsafe impl<T: Portable> Portable for $name<T> {
+            const HAS_LINKS: bool = T::HAS_LINKS;
+            fn links(&self, visit: &mut dyn FnMut(&Link)) {
+                $(self.$field.links(visit);)+
+            }
+            fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+                $(self.$field.weigh(visit);)+
+            }
+            const HAS_TIES: bool = T::HAS_TIES;
+            fn ties(ties: &mut Ties) {
+                $(ties.part::<T>(std::mem::offset_of!(Self, $field));)+
+            }
+            fn glue(glue: &mut Glue) {
+                glue.part::<T>();
+            }
+            fn describe(layout: &mut Layout) {
+                if layout.begin::<Self>() {
+                    $(layout.field::<Self, T>(stringify!($field), Some(std::mem::offset_of!(Self, $field)));)+
+                    T::describe(layout);
+                }
+            }
+        }
+        // SAFETY: the rule of this file.
+        unsafe impl<T: Shareable> Shareable for $name<T> {}
+    )* };
+}
+
+structs_of_std! {
+    Range { start end }
+    RangeFrom { start }
+    RangeTo { end }
+    Reverse { 0 }
+    Saturating { 0 }
+    Wrapping { 0 }
+}
+
 macro_rules! tuples {
     ($(($($name:ident $at:tt)+))*) => { $(
         // SAFETY: the rule of this file.
@@ -308,4 +354,7 @@ macro_rules! tuples {
 
 tuples! {
     (A 0) (A 0 B 1) (A 0 B 1 C 2) (A 0 B 1 C 2 D 3) (A 0 B 1 C 2 D 3 E 4) (A 0 B 1 C 2 D 3 E 4 F 5)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6) (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7) (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9) (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9 K 10)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 I 8 J 9 K 10 L 11)
 }

@@ -419,16 +419,14 @@ const RANKS_TOLD_APART: usize = 8;
 /// What an object counts beside its bytes: about as many as move in the time of the message, and its answer, that brings it.
 const OBJECT_BYTES: u64 = 4096;
 
-/// The rank that has most of what the boxes and rows among arguments mean, in bytes, the first of those that have as much; none without
-/// boxes. How large it is, boxes and rows know by themselves; what that leads to in turn does not count: to ask homes would cost more than
-/// a task.
-pub(super) fn rank_of_most<'s, A: Arguments<'s>>(
-    lent: &A::Lent,
-    given: &A::Given,
+/// Returns the rank that has most bytes of the objects that are weighed, the first of those that have as much; none without objects. Links
+/// within these objects do not count: to ask their homes would cost more than a task.
+pub(super) fn rank_of_most(
+    weigh: impl FnOnce(&mut dyn FnMut(&Link, u64)),
     rank_of: impl Fn(u64) -> Option<Rank>,
 ) -> Option<Rank> {
     let mut found: [Option<(Rank, u64)>; RANKS_TOLD_APART] = [None; RANKS_TOLD_APART];
-    let mut note = |link: &Link, bytes: u64| {
+    weigh(&mut |link, bytes| {
         let Some(rank) = rank_of(link.word().address()) else { return };
         let more = bytes.saturating_add(OBJECT_BYTES);
         for place in &mut found {
@@ -442,9 +440,7 @@ pub(super) fn rank_of_most<'s, A: Arguments<'s>>(
         if let Some(least) = least.filter(|(_, weight)| *weight < more) {
             *least = (rank, more);
         }
-    };
-    lent.weigh(&mut note);
-    Portable::weigh(given, &mut note);
+    });
     let mut most: Option<(Rank, u64)> = None;
     for (rank, weight) in found.into_iter().flatten() {
         if most.is_none_or(|(_, before)| weight > before) {
@@ -483,10 +479,10 @@ mod tests {
     }
 
     fn runs_on<const N: usize>(all: [(u64, u64); N]) -> Option<u32> {
-        let (lent, given) = (all.map(|(rank, bytes)| of(rank, bytes)), ());
+        let lent = all.map(|(rank, bytes)| of(rank, bytes));
         let rank_of = |address: u64| Some(Rank((address >> 20) as u32));
-        let by_lending = rank_of_most::<(&[Of; N], ())>(&&lent, &given, rank_of);
-        let by_giving = rank_of_most::<((), ([Of; N], u8))>(&(), &(lent, 1), rank_of);
+        let by_lending = rank_of_most(|note| Lent::weigh(&&lent, note), rank_of);
+        let by_giving = rank_of_most(|note| Portable::weigh(&(lent, 1u8), note), rank_of);
         assert_eq!(by_lending, by_giving);
         by_lending.map(|rank| rank.0)
     }

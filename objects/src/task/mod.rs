@@ -50,7 +50,8 @@ pub mod called {
 }
 
 #[cfg(doc)]
-use crate::{Objects, Portable};
+use crate::Objects;
+use crate::Portable;
 use vgas::{NodeId, Rank};
 
 /// Before its end is seen, what a task has sent is there, and what it has let go of was told.
@@ -94,10 +95,12 @@ impl From<NodeId> for Place {
     }
 }
 
-impl<T: crate::Portable> From<&crate::DBox<T>> for Place {
-    /// Where the object is; anywhere, where there is no heap.
-    fn from(object: &crate::DBox<T>) -> Self {
-        crate::DBox::rank(object).map_or(Self::Anywhere, Self::Rank)
+impl<T: Portable> From<&T> for Place {
+    /// The rank that has most bytes of the objects that a value has: a box, a row, a text, a map, a counted value, a lock, or any type with
+    /// some of these in it. Anywhere for a value without objects, and where there is no heap.
+    fn from(value: &T) -> Self {
+        let rank = lend::rank_of_most(|note| value.weigh(note), crate::heap::rank_of);
+        rank.map_or(Self::Anywhere, Self::Rank)
     }
 }
 

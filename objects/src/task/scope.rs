@@ -8,6 +8,7 @@ use super::spare::{Blocked, poll_in_place};
 use super::{Place, TaskError};
 use crate::heap::{cannot_go_on, rank_of};
 use crate::portable::Portable;
+use crate::word::Link;
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -84,8 +85,11 @@ fn choose<'s, A: Arguments<'s>>(
             return Err(usage(format!("there is no {node} in a job of {}", layout.nodes())));
         }
         Place::Anywhere => {
-            let rank = lend::rank_of_most::<A>(lent, given, rank_of);
-            let rank = rank.filter(|rank| !pool.runtime.is_lost(*rank));
+            let weigh = |note: &mut dyn FnMut(&Link, u64)| {
+                lent.weigh(note);
+                given.weigh(note);
+            };
+            let rank = lend::rank_of_most(weigh, rank_of).filter(|rank| !pool.runtime.is_lost(*rank));
             to(rank.unwrap_or(me), Leaves::Anywhere)
         }
     })

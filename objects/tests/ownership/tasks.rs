@@ -5,14 +5,16 @@ use crate::{HEAP, JOBS, Outcome, Scenario};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::{Signal, getpid, kill_process};
+use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use vgas::{NodeId, Rank};
+use vgas_objects::sync::{DArc, DMutex};
 use vgas_objects::{
-    DBox, DString, DVec, Objects, Place, Portable, RunOptions, Shareable, TaskError, rank, scope, spawn,
-    spawn_to, task, task_counts,
+    DBox, DMap, DString, DVec, Objects, Place, Portable, RunOptions, Shareable, TaskError, rank, scope,
+    spawn, spawn_to, task, task_counts,
 };
 
 pub const ALL: &[Scenario] = &[
@@ -218,6 +220,9 @@ pub fn become_another(seed: u64) -> Outcome {
     Err(std::process::Command::new(other).args(std::env::args_os().skip(1)).exec().into())
 }
 
+/// Values whose places tasks are begun at.
+type OfAllKinds = (DVec<u64>, DArc<u64>, DMutex<Range<u64>>, DMap<u64, u64>);
+
 /// Goal: a task runs where it is to run, gets what it is given, and its result comes back.
 fn places(objects: &Objects, _seed: u64) -> Outcome {
     let job = crate::job(objects);
@@ -241,7 +246,15 @@ fn places(objects: &Objects, _seed: u64) -> Outcome {
             scope.spawn_to(&made, task!(|_text: &DBox<DString>, _n: ()| -> u32 { here() }), &made, ()).join()
         })?;
         ensure(found == to.0, || format!("{found} instead of {to}"))?;
+        let make = task!(|n: u64| -> OfAllKinds {
+            ((0..n).collect(), DArc::new(n), DMutex::new(0..n), (0..n).map(|at| (at, at)).collect())
+        });
+        let (row, counted, lock, map) = spawn_to(to, make, 9).join()?;
+        let of_all = [Place::from(&row), Place::from(&counted), Place::from(&lock), Place::from(&map)];
+        ensure(of_all == [Place::Rank(to); 4], || format!("{of_all:?} instead of {to}"))?;
+        ensure(*lock.lock()? == (0..9), || "a range went through a lock".into())?;
     }
+    ensure(Place::from(&DVec::<u64>::new()) == Place::Anywhere, || "an empty row is nowhere".into())?;
     for node in (0..job.nodes()).map(NodeId) {
         let ran = spawn_to(node, task!(|_n: ()| -> u32 { here() }), ()).join()?;
         ensure(job.layout().node_of(Rank(ran)) == node, || format!("{ran} is not of {node}"))?;

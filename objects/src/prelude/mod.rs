@@ -64,7 +64,7 @@
 //! | a panic of a thread | is [`TaskError::Panicked`](crate::TaskError) of `join`, with what it has said, in place of `Box<dyn Any>` |
 //! | a `JoinHandle` that is dropped | waits: what a program has begun is over with it. So a loop keeps its handles |
 //! | who has no room, or misses a lost node | panics, as std ends where there is no memory; methods that begin with `try_` say so instead |
-//! | `main` | calls [`run`] |
+//! | `main` | calls [`run`], or [`run_with`] options |
 
 pub mod atomic;
 pub mod mpsc;
@@ -77,7 +77,9 @@ pub use crate::sync::{
 #[doc(no_inline)]
 pub use crate::{DBox as Box, DMap as HashMap, DString as String, DVec as Vec, Portable, Shareable, call};
 
-use crate::{HeapOptions, Objects, RunOptions};
+use crate::Objects;
+#[doc(no_inline)]
+pub use crate::{HeapOptions, RunOptions};
 use vgas::Runtime;
 
 /// Std's `collections`.
@@ -95,13 +97,30 @@ pub mod sync {
 /// Why a program has ended that was [run].
 pub type Failed = std::boxed::Box<dyn std::error::Error>;
 
-/// Runs a program in a job: on the first rank, its threads on all. The heap is as [`HeapOptions::default`] says; who wants another
-/// one calls [`Objects::attach`] and [`Objects::run`] as this does.
+/// Runs a program in a job: on the first rank, its threads on all ranks. Options are the default ones; [`run_with`] takes others.
 ///
 /// # Errors
 /// When the job cannot be joined, or a peer is lost.
 pub fn run(program: impl FnOnce()) -> Result<(), Failed> {
-    let objects = Objects::attach(Runtime::init()?, &HeapOptions::default())?;
-    objects.run(&RunOptions::default(), program)?;
+    run_with(&HeapOptions::default(), &RunOptions::default(), program)
+}
+
+/// Runs a program as [`run`] does, with a heap and with workers of these options, which are the same on all ranks.
+///
+/// ```no_run
+/// use vgas_objects::prelude::*;
+///
+/// fn main() -> Result<(), Failed> {
+///     let heap = HeapOptions { bytes: 4 << 30, ..HeapOptions::default() };
+///     let workers = RunOptions { workers: 8, ..RunOptions::default() };
+///     run_with(&heap, &workers, || println!("{}", Box::new(1)))
+/// }
+/// ```
+///
+/// # Errors
+/// When the job cannot be joined, the heap or the workers are refused, or a peer is lost.
+pub fn run_with(heap: &HeapOptions, workers: &RunOptions, program: impl FnOnce()) -> Result<(), Failed> {
+    let objects = Objects::attach(Runtime::init()?, heap)?;
+    objects.run(workers, program)?;
     Ok(objects.finalize()?)
 }

@@ -149,10 +149,14 @@ impl Objects {
         let jobs = left.map_or(0, |head| head.jobs + 1);
         let tag = tag_of(me.0, ranks, jobs)?;
         let replicas = (options.replicas > 0).then(|| Replicas::attach(&runtime, bytes)).transpose()?;
-        let slabs = match left {
+        let mut slabs = match left {
             Some(head) => Slabs::reopen(memory, geometry, last, head.live, head.used),
             None => Slabs::new(memory, geometry, last),
         };
+        if replicas.is_none() {
+            // An object that has a backup moves when it is written after it was served: marks that nobody needs would cost more there.
+            slabs.mark_full_slabs();
+        }
         let shared = mates::table(&runtime, options.copies)?;
         let heap = Heap {
             copy_bytes_max: copy_bytes(&runtime, options),

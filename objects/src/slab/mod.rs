@@ -218,6 +218,8 @@ pub struct Slabs<M> {
     sizes: sizes::Sizes,
     /// Slabs from here on were never anybody's.
     used: u32,
+    /// Whether the objects of a slab are marked as served when all of its slots have had one.
+    marks_full: bool,
 }
 
 /// Words of a slab's header.
@@ -235,7 +237,27 @@ impl<M: Memory> Slabs<M> {
         let partial = vec![Vec::new(); 2 * CLASSES];
         let unseen = Self::none_unseen();
         let (free_slabs, retired, sizes) = (geometry.slabs, Vec::new(), Default::default());
-        Self { memory, geometry, last, free, free_slabs, partial, unseen, retired, live: 0, sizes, used: 0 }
+        let (live, used, marks_full) = (0, 0, false);
+        Self {
+            memory,
+            geometry,
+            last,
+            free,
+            free_slabs,
+            partial,
+            unseen,
+            retired,
+            live,
+            sizes,
+            used,
+            marks_full,
+        }
+    }
+
+    /// From now on, marks the objects of a slab as served when all of its slots have had one. The slab is still being written then; a mark by
+    /// the first reader would write a page back that is only read. A marked object takes another colour when it is written next.
+    pub fn mark_full_slabs(&mut self) {
+        self.marks_full = true;
     }
 
     /// How many objects there are.
@@ -319,7 +341,11 @@ impl<M: Memory> Slabs<M> {
         let offset = start + small.slot_offset(slot);
         let word = start + Small::word_offset(slot);
         self.memory.store(word, encode(Slot::Free(next), next, NONE));
-        Ok(self.begin(offset, word))
+        let place = self.begin(offset, word);
+        if self.marks_full && of == Use::Values && free == NONE && fresh + 1 == small.slots {
+            (0..small.slots).for_each(|slot| self.serve(start + Small::word_offset(slot)));
+        }
+        Ok(place)
     }
 
     /// A slab that was nobody's, for slots of this size.

@@ -45,7 +45,7 @@ impl<M: Memory> Slabs<M> {
         ranges
     }
 
-    fn serve(&self, at: u64) {
+    pub(super) fn serve(&self, at: u64) {
         let word = self.memory.load(at);
         if is_live(word) && word & SERVED == 0 {
             self.memory.store(at, word | SERVED);
@@ -93,6 +93,29 @@ mod tests {
     use super::super::tests::{ADDRESS, slabs};
     use super::*;
     use crate::slab::Place;
+
+    /// Goal: where that is asked for, objects are marked as served when their slab has had one in each slot; one that comes into a freed slot
+    /// is not.
+    #[test]
+    fn full_slabs_are_served() {
+        for marks in [false, true] {
+            let mut slabs = slabs(4 << 20, u16::MAX);
+            if marks {
+                slabs.mark_full_slabs();
+            }
+            let class = Class::of(9000, 8).unwrap();
+            let Class::Small(number) = class else { panic!("{class:?} is not small") };
+            let mut places = Vec::new();
+            for _ in 0..Small::new(number).slots {
+                assert!(places.iter().all(|place: &Place| !slabs.is_served(place.offset)));
+                places.push(slabs.allocate(class, Use::Values).unwrap());
+            }
+            assert!(places.iter().all(|place| slabs.is_served(place.offset) == marks));
+            slabs.free(places[0].offset, places[0].colour).unwrap();
+            let again = slabs.allocate(class, Use::Values).unwrap();
+            assert_eq!((again.offset, slabs.is_served(again.offset)), (places[0].offset, false));
+        }
+    }
 
     /// Goal: all values are marked and within what is named, of all sizes; copies and free slots are not.
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::scenarios::{ensure, nothing_is_left, sent};
 use crate::{HEAP, JOBS, Outcome, Scenario};
-use vgas::Rank;
+use vgas::{Counter, Rank};
 use vgas_objects::{DBox, DVec, HeapOptions, ObjectError, Objects, Report};
 
 pub const ALL: &[Scenario] = &[
@@ -28,6 +28,13 @@ pub const ALL: &[Scenario] = &[
         jobs: &[(2, 2)],
         heap: HeapOptions { bytes: 1 << 20, copy_bytes: 64 << 10, ..MANY },
         rank: full,
+        ends_with: None,
+    },
+    Scenario {
+        name: "read_of_new_objects_writes_nothing",
+        jobs: &[(2, 2), (3, 3)],
+        heap: HEAP,
+        rank: writes_nothing,
         ends_with: None,
     },
 ];
@@ -244,5 +251,38 @@ fn full(objects: &Objects, seed: u64) -> Outcome {
         ensure((0..).zip(&all).all(|(at, one)| **one == object(0, at, seed)), || "other values".into())
     })??;
     drop(boxes);
+    nothing_is_left(objects)
+}
+
+/// Goal: objects that nobody has read before, of pages that are on NVMe, are read by another node without a write of these pages. Method: the
+/// count of writes while a rank reads four times the cache; what it keeps of them, as copies, may be written, a page for each.
+fn writes_nothing(objects: &Objects, seed: u64) -> Outcome {
+    const COUNT: u64 = 8 << 10;
+    let job = crate::job(objects);
+    let (me, reader) = (objects.rank(), Rank(objects.ranks() - 1));
+    let made = (me == Rank(0)).then(|| DBox::new(made(me, COUNT, seed)));
+    let read = |who: Rank, boxes: &Boxes| -> Outcome {
+        let is_right =
+            me != who || (0..).zip(boxes.iter()).all(|(at, one)| *one.read() == object(0, at, seed));
+        ensure(is_right, || format!("{who} has read other values"))
+    };
+    let written = || -> Result<u64, Box<dyn std::error::Error>> {
+        objects.barrier()?;
+        let written = job.statistics()?.get(Counter::NvmWrites);
+        objects.barrier()?;
+        Ok(written)
+    };
+    objects.lend(Rank(0), made.as_ref(), |boxes| -> Outcome {
+        // What was written last leaves the cache.
+        read(Rank(0), boxes)?;
+        read(Rank(0), boxes)?;
+        let before = written()?;
+        read(reader, boxes)?;
+        read(Rank(0), boxes)?;
+        let by_reading = written()? - before;
+        // 128 slabs hold the objects; each was written once before.
+        ensure(by_reading <= 16, || format!("{by_reading} writes by reading {COUNT} objects"))
+    })??;
+    drop(made);
     nothing_is_left(objects)
 }

@@ -93,6 +93,7 @@
 //! |---|---|---|
 //! | read, `Deref` | two comparisons | the copy is known: one comparison more; a copy is in this node: a look into a table; else a message to its home, and the answer; one more where the home has it on NVMe and another node has a copy |
 //! | [`DBox::read_all`], [`DVec::read_all`], [`DString::read_all`], [`sync::DArc::read_all`] | as each of them | of each other node: a message and its answer for all that is not here, or as many as the bytes need |
+//! | [`DBox::bring_all`], [`DVec::bring_all`] | as each of them | of each other node: a message and its answer, or as many as the bytes need; all are this rank's then |
 //! | what has a [`TBox`] in it, read or written | as each of them | a message and its answer for all that is tied to it, or as many as the bytes need |
 //! | write, `DerefMut` | one word is looked at; where others have read, the colour changes | a message and its answer, and a 64th of the message that frees 64 objects together |
 //! | new | a slot | a message and its answer, and a put, where this rank has no room |

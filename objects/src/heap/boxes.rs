@@ -342,7 +342,7 @@ impl<T: Portable> DBox<T> {
 
     /// Whether the object is here, in a colour that nobody has seen.
     #[inline]
-    fn is_mine(&self) -> bool {
+    pub(super) fn is_mine(&self) -> bool {
         let address = self.link.word.address();
         OWN.offset_of(address).is_some() && !OWN.is_served(address, const { Shape::of::<T>() }.class)
     }

@@ -14,6 +14,7 @@
 mod ahead;
 mod borrow;
 mod boxes;
+mod bring_all;
 mod copies;
 mod drops;
 mod elsewhere;

@@ -28,11 +28,11 @@ use vgas::service::PendingCall;
 use vgas::{Change, GlobalAddress, NodeId};
 
 /// What a read takes at most of a message, and what is found beside its bytes.
-const ASKED_BYTES: usize = 64;
-const FOUND_BYTES: usize = 8;
+pub(super) const ASKED_BYTES: usize = 64;
+pub(super) const FOUND_BYTES: usize = 8;
 
 /// Messages that are under way at a time.
-const UNDER_WAY: usize = 32;
+pub(super) const UNDER_WAY: usize = 32;
 
 /// Bytes of large objects that are under way at a time, but for the last of them.
 const BYTES_UNDER_WAY: usize = 16 << 20;
@@ -275,7 +275,7 @@ impl Heap {
     }
 
     /// Whether a message has room for it and others.
-    fn is_asked_with_others(&self, shape: &Shape) -> bool {
+    pub(super) fn is_asked_with_others(&self, shape: &Shape) -> bool {
         shape.bytes + FOUND_BYTES + REST_BYTES <= self.runtime.endpoint().medium_bytes_max()
     }
 
@@ -372,21 +372,28 @@ impl Heap {
         Ok(())
     }
 
+    /// Waits for an answer; none where the call has failed.
+    pub(super) fn answer_of(
+        &'static self,
+        mut call: PendingCall<'static, Answer>,
+    ) -> Result<Option<Answer>, ObjectError> {
+        let mut ended = None;
+        self.runtime.wait_until(|| {
+            ended = call.test().transpose();
+            ended.is_some()
+        })?;
+        Ok(ended.and_then(Result::ok))
+    }
+
     /// Waits for an answer, and makes copies of what is in it.
     fn take_in(
         &'static self,
-        mut call: PendingCall<'static, Answer>,
+        call: PendingCall<'static, Answer>,
         list: Vec<Coming>,
         found: &mut [Option<Held>],
     ) -> Result<(), (usize, ObjectError)> {
         let first = list.first().map_or(0, |one| one.at);
-        let mut ended = None;
-        let waited = self.runtime.wait_until(|| {
-            ended = call.test().transpose();
-            ended.is_some()
-        });
-        waited.map_err(|why| (first, why.into()))?;
-        let Some(Ok(answer)) = ended else { return Ok(()) };
+        let Some(answer) = self.answer_of(call).map_err(|why| (first, why))? else { return Ok(()) };
         let sizes = list.iter().map(|one| one.shape.bytes);
         let given = match list.first().and_then(|one| one.shape.group) {
             Some(group) => match Found::of(group(), answer, sizes) {

@@ -219,7 +219,7 @@ impl<T: Portable> DVec<T> {
 
     /// As [`DVec::link`], to change it.
     #[inline]
-    fn link_mut(&mut self) -> Option<&mut Link> {
+    pub(super) fn link_mut(&mut self) -> Option<&mut Link> {
         let is_some = self.word.is_some();
         let all = &raw mut *self;
         // SAFETY: as above; mutably borrowed. What is written there is a link.
@@ -266,7 +266,7 @@ impl<T: Portable> DVec<T> {
         self.word.is_some() && (self.length + 1) * size::<T>() <= self.class.bytes()
     }
 
-    fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> Shape {
         Shape::of_some::<T>(self.class, self.length as usize)
     }
 

@@ -3,7 +3,7 @@
 use crate::scenarios::{ensure, nothing_is_left, sent};
 use crate::{HEAP, JOBS, Outcome, Scenario};
 use vgas::{Counter, Rank};
-use vgas_objects::{DBox, DVec, HeapOptions, ObjectError, Objects, Report};
+use vgas_objects::{DBox, DMap, DVec, HeapOptions, ObjectError, Objects, Report};
 
 pub const ALL: &[Scenario] = &[
     Scenario { name: "read_all", jobs: JOBS, heap: MANY, rank: read_all, ends_with: None },
@@ -30,6 +30,7 @@ pub const ALL: &[Scenario] = &[
         rank: full,
         ends_with: None,
     },
+    Scenario { name: "bring_all", jobs: JOBS, heap: MANY, rank: bring_all, ends_with: None },
     Scenario {
         name: "read_of_new_objects_writes_nothing",
         jobs: &[(2, 2), (3, 3)],
@@ -139,6 +140,56 @@ fn rows(objects: &Objects, seed: u64) -> Outcome {
         ensure(others == 0 || sent(objects) == before, || "a row that was read is asked for".into())?;
     }
     drop(all);
+    nothing_is_left(objects)
+}
+
+/// Goal: boxes and rows of all ranks are brought to the first at once, with one message to each other node, and as many more as their bytes
+/// need; then they are its own, what they were, and written without a message.
+fn bring_all(objects: &Objects, seed: u64) -> Outcome {
+    const COUNT: u64 = 300;
+    let mut boxes = to_first(objects, COUNT, seed)?;
+    objects.barrier()?;
+    if objects.rank() == Rank(0) {
+        let others = u64::from(crate::job(objects).nodes()) - 1;
+        let each = u64::from(objects.ranks() / crate::job(objects).nodes()) * COUNT;
+        let before = sent(objects);
+        DBox::bring_all(boxes.iter_mut().flat_map(|of| of.iter_mut()));
+        let asked = sent(objects) - before;
+        // What is freed of others is told, too, many at a time.
+        let expected = others * (messages_for(objects, each) + each / 32 + 1);
+        ensure(others == 0 || asked <= expected, || format!("{asked} messages instead of {expected}"))?;
+        let before = sent(objects);
+        for (rank, of) in (0..).zip(&mut boxes) {
+            for (at, one) in (0..).zip(of.iter_mut()) {
+                ensure(**one == object(rank, at, seed), || format!("another object {at} of {rank}"))?;
+                ensure(DBox::rank(one) == Some(Rank(0)), || format!("{at} of {rank} is elsewhere"))?;
+                one[0] += 1;
+            }
+        }
+        ensure(sent(objects) == before, || "messages for what is here".into())?;
+        DBox::bring_all(boxes.iter_mut().flat_map(|of| of.iter_mut()));
+        ensure(sent(objects) == before, || "messages for nothing".into())?;
+    }
+    drop(boxes);
+    nothing_is_left(objects)?;
+    // Rows with links in them, of several lengths, in a map.
+    let made = (objects.rank().0 + 1 == objects.ranks()).then(|| {
+        let row = |length: u64| (0..length).map(|at| DBox::new(at ^ seed)).collect::<DVec<_>>();
+        DBox::new(
+            [0, 1, 70, 700, 3000].map(|length| (length, row(length))).into_iter().collect::<DMap<_, _>>(),
+        )
+    });
+    if let Some(mut map) = objects.hand(Rank(objects.ranks() - 1), Rank(0), made)? {
+        DVec::try_bring_all(map.values_mut())?;
+        let before = sent(objects);
+        ensure(map.iter().all(|(length, row)| row.len() as u64 == *length), || "other lengths".into())?;
+        let words = map.values_mut().map(|row| row.iter_mut().count()).sum::<usize>();
+        ensure(words == 3771 && sent(objects) == before, || format!("{words} boxes, or messages"))?;
+        for (_, mut row) in DBox::into_inner(map) {
+            DBox::bring_all(row.iter_mut());
+            ensure((0..).zip(row.iter()).all(|(at, one)| **one == at ^ seed), || "another number".into())?;
+        }
+    }
     nothing_is_left(objects)
 }
 

@@ -1,0 +1,199 @@
+//! Many objects brought to this rank at once: one message to each home, where bringing them one after the other would send one for each.
+
+use super::boxes::DBox;
+use super::error::ObjectError;
+use super::read_all::{ASKED_BYTES, FOUND_BYTES, NotRead, UNDER_WAY, given};
+use super::remote::REST_BYTES;
+use super::shape::Shape;
+use super::vec::DVec;
+use super::{Freed, Heap, OWN, heap};
+use crate::portable::Portable;
+use crate::service::{Answer, HeapService, LIST_READS_MAX, Read, Request};
+use crate::slab::Use;
+use crate::word::{Link, Word};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::panic::Location;
+use std::ptr::with_exposed_provenance_mut;
+use vgas::NodeId;
+use vgas::service::PendingCall;
+
+/// An object that is to be brought: its number among those that are wanted, and the link of its owner.
+struct Wanted<'b> {
+    at: usize,
+    link: &'b mut Link,
+    shape: Shape,
+}
+
+impl<T: Portable> DBox<T> {
+    /// Brings many objects to this rank, as a first [`DBox::get_mut`] does each. Those of another node come by one message to that node and its
+    /// answer, or as many as their bytes need: not by one for each of them.
+    ///
+    /// ```no_run
+    /// # use vgas_objects::{DBox, DVec};
+    /// fn taken(mut numbers: DVec<DBox<u64>>) -> u64 {
+    ///     DBox::bring_all(numbers.iter_mut());
+    ///     // No message any more.
+    ///     numbers.into_iter().map(DBox::into_inner).sum()
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// When one of them cannot be had, or there is no room; [`DBox::try_bring_all`] says which instead.
+    #[track_caller]
+    pub fn bring_all<'b>(boxes: impl IntoIterator<Item = &'b mut Self>) {
+        if let Err(why) = Self::try_bring_all(boxes) {
+            panic!("{why}");
+        }
+    }
+
+    /// [`DBox::bring_all`].
+    ///
+    /// # Errors
+    /// When one of them cannot be had, or there is no room for it: says which, and why. Others may have been brought; all stay owned by
+    /// their boxes.
+    #[track_caller]
+    pub fn try_bring_all<'b>(boxes: impl IntoIterator<Item = &'b mut Self>) -> Result<(), NotRead> {
+        let wanted = boxes
+            .into_iter()
+            .enumerate()
+            .filter(|(_, one)| !one.is_mine())
+            .map(|(at, one)| Wanted { at, link: &mut one.link, shape: const { Shape::of::<T>() } });
+        bring(wanted.collect(), Location::caller())
+    }
+}
+
+impl<T: Portable> DVec<T> {
+    /// Brings many rows to this rank, as a first write does each: of another node, by one message to it, as [`DBox::bring_all`] does. So a map
+    /// of rows that another rank has made is merged without a message for each row:
+    ///
+    /// ```no_run
+    /// # use vgas_objects::{DMap, DVec};
+    /// fn merge(all: &mut DMap<u64, DVec<u64>>, mut other: DMap<u64, DVec<u64>>) {
+    ///     DVec::bring_all(other.values_mut());
+    ///     for (key, row) in other {
+    ///         all.entry(key).or_default().extend(row);
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// When one of them cannot be had, or there is no room; [`DVec::try_bring_all`] says which instead.
+    #[track_caller]
+    pub fn bring_all<'v>(rows: impl IntoIterator<Item = &'v mut Self>) {
+        if let Err(why) = Self::try_bring_all(rows) {
+            panic!("{why}");
+        }
+    }
+
+    /// [`DVec::bring_all`].
+    ///
+    /// # Errors
+    /// When one of them cannot be had, or there is no room for it: says which, and why. Others may have been brought; all stay as they
+    /// were otherwise.
+    #[track_caller]
+    pub fn try_bring_all<'v>(rows: impl IntoIterator<Item = &'v mut Self>) -> Result<(), NotRead> {
+        let wanted = rows.into_iter().enumerate().filter_map(|(at, row)| {
+            let shape = row.shape();
+            let link = row.link_mut().filter(|link| OWN.offset_of(link.word.address()).is_none());
+            Some(Wanted { at, link: link.filter(|_| shape.bytes > 0)?, shape })
+        });
+        bring(wanted.collect(), Location::caller())
+    }
+}
+
+fn bring(wanted: Vec<Wanted<'_>>, here: &'static Location<'static>) -> Result<(), NotRead> {
+    let first = wanted.first().map_or(0, |one| one.at);
+    let brought = heap().map_err(|why| (first, why)).and_then(|heap| heap.own_all(wanted));
+    brought.map_err(|(at, why)| NotRead::of(at, why, here))
+}
+
+impl Heap {
+    /// As [`Heap::own`] of each.
+    fn own_all(&'static self, wanted: Vec<Wanted<'_>>) -> Result<(), (usize, ObjectError)> {
+        let mut lists: FxHashMap<NodeId, Vec<Wanted<'_>>> = FxHashMap::default();
+        for one in wanted {
+            match self.is_listed(one.link.word, &one.shape) {
+                Some(node) => lists.entry(node).or_default().push(one),
+                None => self.own(one.link, &one.shape).map_err(|why| (one.at, why))?,
+            }
+        }
+        let most = self.runtime.endpoint().medium_bytes_max().saturating_sub(REST_BYTES);
+        let mut under_way = VecDeque::new();
+        for (node, list) in lists {
+            let mut list = list.into_iter().peekable();
+            while list.peek().is_some() {
+                let mut room = most;
+                let fits = std::iter::from_fn(|| {
+                    let one = list.next_if(|one| one.shape.bytes + FOUND_BYTES <= room)?;
+                    room -= one.shape.bytes + FOUND_BYTES;
+                    Some(one)
+                });
+                let next: Vec<_> = fits.take(LIST_READS_MAX.min(most / ASKED_BYTES).max(1)).collect();
+                let reads = next.iter().map(|one| self.read_of(one)).collect();
+                if under_way.len() >= UNDER_WAY
+                    && let Some((call, list)) = under_way.pop_front()
+                {
+                    self.take_over(call, list)?;
+                }
+                under_way
+                    .push_back((self.runtime.start_call::<HeapService>(node, &Request::All(reads)), next));
+            }
+        }
+        under_way.into_iter().try_for_each(|(call, list)| self.take_over(call, list))
+    }
+
+    /// The node that is asked for an object together with others of its; none for one that is brought by itself.
+    fn is_listed(&self, word: Word, shape: &Shape) -> Option<NodeId> {
+        let rank = self.locate(word.address()).rank;
+        let node = self.far(rank).filter(|_| shape.bytes > 0 && shape.group.is_none())?;
+        (self.is_asked_with_others(shape) && !self.is_backed_up(rank)).then_some(node)
+    }
+
+    fn read_of(&self, one: &Wanted<'_>) -> Read {
+        let place = self.locate(one.link.word.address());
+        // Nobody reads it afterwards: it is no copy, and its slot is freed.
+        Read {
+            owner: place.rank.0,
+            offset: place.offset,
+            bytes: one.shape.bytes as u32,
+            served: None,
+            copy: None,
+        }
+    }
+
+    /// Waits for what a home has, and makes it this rank's; each object that it does not give is brought by itself, which says why it cannot be had.
+    fn take_over(
+        &'static self,
+        call: Result<PendingCall<'static, Answer>, vgas::Error>,
+        list: Vec<Wanted<'_>>,
+    ) -> Result<(), (usize, ObjectError)> {
+        let first = list.first().map_or(0, |one| one.at);
+        let answer = match call {
+            Ok(call) => self.answer_of(call).map_err(|why| (first, why))?,
+            Err(_) => None,
+        };
+        let sizes = list.iter().map(|one| one.shape.bytes);
+        let found = answer.map_or_else(|| vec![None; list.len()], |answer| given(answer, sizes));
+        list.into_iter().zip(found).try_for_each(|(one, bytes)| {
+            let ended = match bytes {
+                Some(bytes) => self.own_bytes(one.link, &one.shape, &bytes),
+                None => self.own(one.link, &one.shape),
+            };
+            ended.map_err(|why| (one.at, why))
+        })
+    }
+
+    /// Makes an object this rank's whose bytes have come.
+    fn own_bytes(&self, link: &mut Link, shape: &Shape, bytes: &[u8]) -> Result<(), ObjectError> {
+        let (address, colour) = self.allocate(shape.class, Use::Values)?;
+        let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
+        let to = with_exposed_provenance_mut::<u8>(address as usize);
+        // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), shape.bytes.min(bytes.len())) };
+        self.release(link);
+        let word = std::mem::replace(&mut link.word, new);
+        let holds = shape.scrub(address, self.tag_of(word));
+        self.free_there(Freed::of(word, holds, shape))
+    }
+}

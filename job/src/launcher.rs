@@ -4,7 +4,7 @@
 
 mod survive;
 
-use super::cluster::Parts;
+use super::cluster::{Parts, Surroundings};
 use super::control::Channel;
 use super::joined;
 use super::message::{
@@ -97,6 +97,8 @@ struct Launcher<'a> {
     layout: Layout,
     /// What the nodes have of their own, until they are gone.
     parts: Parts,
+    /// The control groups in which the job runs, as far as it runs on this machine.
+    surroundings: Surroundings,
     nodes: Vec<NodeLink>,
     verdict: Verdict,
     outputs: Outputs,
@@ -154,6 +156,7 @@ impl<'a> Launcher<'a> {
             spec,
             verdict: Verdict::new(layout.clone()),
             parts: Parts::default(),
+            surroundings: Surroundings::note(),
             nodes: Vec::new(),
             outputs: Outputs::new(spec.label),
             input: ForwardedInput::default(),
@@ -189,7 +192,10 @@ impl<'a> Launcher<'a> {
     fn status(&self) -> JobStatus {
         match self.exiting {
             Some(exiting) if !self.verdict.failed() => JobStatus { code: exiting.code, message: None },
-            _ => self.with_first_loss(self.verdict.status().with_exhausted(self.parts.exhausted())),
+            _ => {
+                let status = self.verdict.status().with_exhausted(self.parts.exhausted());
+                self.with_first_loss(status.with_exhausted_surroundings(self.surroundings.exhausted()))
+            }
         }
     }
 

@@ -354,6 +354,18 @@ impl JobStatus {
         self
     }
 
+    /// As it is; where something was killed, it also says in which of the control groups around the job the memory was used up.
+    pub(crate) fn with_exhausted_surroundings(mut self, group: Option<&Path>) -> Self {
+        const KILLED: u8 = 128 + rustix::process::Signal::KILL.as_raw() as u8;
+        if let (Some(message), KILLED, Some(group)) = (&mut self.message, self.code, group) {
+            message.push_str(&format!(
+                "; its control group, {}, had used up its memory: ask for more memory, or set cache.size (--cache) to less",
+                group.display()
+            ));
+        }
+        self
+    }
+
     /// Whether every rank ended with 0.
     pub fn success(&self) -> bool {
         self.code == 0

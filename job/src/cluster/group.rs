@@ -83,9 +83,7 @@ impl Group {
 
     /// Whether something in it was killed because there was not enough.
     pub(super) fn has_killed(&self) -> bool {
-        let events = std::fs::read_to_string(self.path.join(version().events)).unwrap_or_default();
-        let count = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
-        count.is_some_and(|count| count.trim() != "0")
+        killed_in(&self.path).is_some_and(|count| count > 0)
     }
 
     /// Puts this process into the group of that folder: what it starts is there, too.
@@ -103,6 +101,38 @@ impl Group {
         let above = path.parent().is_some_and(|above| Self::join(above).is_ok());
         // The next that is made removes it otherwise.
         let _ = above && std::fs::remove_dir(path).is_ok();
+    }
+}
+
+/// Counts the processes that were killed in a group because its memory was used up; none where the kernel does not count them.
+fn killed_in(path: &Path) -> Option<u64> {
+    let events = std::fs::read_to_string(path.join(version().events)).ok()?;
+    events.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
+}
+
+/// The control groups around this process, which others have made: a batch system, a container, a service.
+#[derive(Debug, Default)]
+pub(crate) struct Surroundings(Vec<(PathBuf, u64)>);
+
+impl Surroundings {
+    /// Notes the groups of this process, and how many processes were killed in each so far.
+    pub(crate) fn note() -> Self {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = groups.lines().find_map(|line| match *line.splitn(3, ':').collect::<Vec<_>>() {
+            ["0", "", path] if version().root == SECOND.root => Some(path),
+            [_, controllers, path] if controllers.split(',').any(|name| name == "memory") => Some(path),
+            _ => None,
+        });
+        let Some(own) = own else { return Self::default() };
+        let own = Path::new(version().root).join(own.trim_start_matches('/'));
+        let groups = own.ancestors().take_while(|path| path.starts_with(version().root));
+        Self(groups.filter_map(|path| Some((path.to_owned(), killed_in(path)?))).collect())
+    }
+
+    /// The innermost group in which something was killed since then because its memory was used up.
+    pub(crate) fn exhausted(&self) -> Option<&Path> {
+        let has_killed = |(path, before): &&(PathBuf, u64)| killed_in(path).is_some_and(|now| now > *before);
+        self.0.iter().find(has_killed).map(|(path, _)| path.as_path())
     }
 }
 

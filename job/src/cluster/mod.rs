@@ -11,6 +11,7 @@ mod group;
 mod network;
 
 pub use group::Group;
+pub(crate) use group::Surroundings;
 pub use network::holds_back;
 
 use super::system;

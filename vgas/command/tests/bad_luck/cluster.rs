@@ -73,6 +73,25 @@ fn a_node_without_memory_is_named() {
     );
 }
 
+/// Goal: where a job runs in a control group that others have made, as a batch system does, and uses up its memory, its last line names
+/// the group and what to do.
+#[test]
+fn a_group_of_others_without_memory_is_named() {
+    let place = Place::new();
+    let name = format!("others-{}", std::process::id());
+    let group = match vgas::launch::Group::create(&name, 96 << 20) {
+        Ok(group) => group,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let mut command = place.shell(Path::new("sh"), "-c");
+    let (members, run) = (group.path().join("cgroup.procs"), Place::line_of_ranks(2, "--nodes 2"));
+    command.arg(format!("echo $$ > {} && exec {} {run}", members.display(), env!("CARGO_BIN_EXE_vgas")));
+    command.env(super::rank::MODE, "grows");
+    let ended = Job::of(command, place.path("nvm")).end();
+    let named = format!("its control group, {}, had used up its memory", group.path().display());
+    ended.refused(137, &["was killed by signal 9", &named, "--cache"]);
+}
+
 /// Goal: whoever of a job is killed, nothing of its networks and groups stays: a daemon whose launcher is gone removes its group; groups
 /// whose daemon is gone, too, go when the next is made.
 #[test]

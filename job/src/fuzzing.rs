@@ -179,6 +179,7 @@ mod tests {
             ToRank::Gathered(vec![vec![7; 8]]),
             ToRank::Finalised,
             ToRank::Ended(Why::default()),
+            ToRank::Prepare { conduit: "ofi".into() },
         ];
         let abort = FromRank::Abort { message: "why".into(), code: 1, is_complaint: false };
         let from_rank = [

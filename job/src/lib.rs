@@ -68,6 +68,7 @@ pub mod pmi;
 mod pmix;
 mod program;
 mod rank_process;
+mod reminder;
 mod service;
 mod spec;
 mod surroundings;
@@ -107,6 +108,9 @@ const ALIVE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long a job may take to start before a line says what it waits for.
 const WAIT_IS_TOLD_AFTER: Duration = Duration::from_secs(5);
+
+/// The same of a conduit that is being opened.
+const SLOW_CONDUIT_IS_TOLD_AFTER: Duration = Duration::from_secs(2);
 
 /// How long a process may be stopped before that is said.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);

@@ -2,8 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+use super::SLOW_CONDUIT_IS_TOLD_AFTER;
 use super::bootstrap::{Bootstrap, Place};
 use super::message::Welcome;
+use super::reminder::Reminder;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -70,7 +72,17 @@ impl Membership {
         let Some(listener) = self.listener.take() else { return Ok(None) };
         let Place { layout, me } = self.place().clone();
         let spec = TcpSpec { layout, me, key: self.key.clone(), listener, addresses: self.addresses.clone() };
-        factory::find(&self.conduit)?.open(spec, options).map(Some)
+        let provider = factory::find(&self.conduit)?;
+        // One line a job, or two: of the first agent, and of the first rank.
+        let is_first = self.me() == Peer(0) || self.me() == self.layout().agent_of(NodeId(0));
+        let _told = provider.slow().filter(|_| is_first).map(|what| {
+            let after = SLOW_CONDUIT_IS_TOLD_AFTER;
+            let who = self.layout().describe(self.me());
+            let opens =
+                format!("{who} has been opening the conduit {} for {} s", self.conduit, after.as_secs());
+            Reminder::start(after, format!("{opens}: {what}"))
+        });
+        provider.open(spec, options).map(Some)
     }
 
     /// A member from its parts: the files of the domain come in the order of [`Domain::files`], after the listener.

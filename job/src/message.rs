@@ -224,6 +224,8 @@ pub(crate) enum ToRank {
     Finalised,
     /// The job ends. To ranks that others have started, over their lifeline, or in place of the welcome.
     Ended(Why),
+    /// The welcome comes later, when the node's service runs. Meanwhile the rank prepares this conduit, which takes long to open.
+    Prepare { conduit: String },
 }
 
 /// What a rank is told when it joins.

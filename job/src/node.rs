@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use vgas_rma::address::{Peer, Rank};
+use vgas_rma::conduit::factory;
 use vgas_rma::domain::Domain;
 use vgas_rma::error::{Result, RmaError};
 
@@ -598,6 +599,11 @@ impl Node {
         match message {
             FromRank::Join => {
                 rank.progress.joined = true;
+                let conduit = &self.description.job.conduit;
+                let is_slow = factory::find(conduit).is_ok_and(|provider| provider.slow().is_some());
+                if is_slow && self.service != ServiceState::Running {
+                    rank.send(&ToRank::Prepare { conduit: conduit.clone() }, Vec::new());
+                }
                 self.report_joined(channel)?;
                 self.welcome(index)?;
             }

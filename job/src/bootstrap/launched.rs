@@ -11,8 +11,10 @@ use crate::system;
 use std::ffi::CStr;
 use std::fmt;
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use vgas_rma::address::Peer;
+use vgas_rma::conduit::factory;
 use vgas_rma::error::{Result, RmaError};
 
 /// Joins the job that this process was started in, as a rank. Once per process.
@@ -24,7 +26,7 @@ pub fn join() -> Result<Membership> {
     let mut channel = Channel::over_socket(system::take_control_socket()?, true)?;
     channel.sender.send(&FromRank::Join)?;
     channel.sender.flush_blocking()?;
-    match channel.receiver.next_blocking()? {
+    match welcome(&mut channel.receiver)? {
         Some((ToRank::Welcome(welcome), files)) => {
             if welcome.me.0 == 0 && welcome.job.layout.ranks() > 1 && system::has_symbol(OF_OPEN_MPI) {
                 // In one piece, and no end of the program where nobody listens.
@@ -36,6 +38,16 @@ pub fn join() -> Result<Membership> {
             Err(RmaError::Protocol { peer: None, what: "the daemon did not begin with a welcome".into() })
         }
         None => Err(daemon_lost()),
+    }
+}
+
+/// Waits for a daemon's answer to [`FromRank::Join`], and prepares the conduit meanwhile if the daemon asks for it.
+pub(crate) fn welcome(receiver: &mut Receiver) -> Result<Option<(ToRank, Vec<OwnedFd>)>> {
+    match receiver.next_blocking()? {
+        Some((ToRank::Prepare { conduit }, _)) => {
+            factory::find(&conduit)?.prepare_beside(|| receiver.next_blocking())
+        }
+        answer => Ok(answer),
     }
 }
 

@@ -28,7 +28,7 @@ mod launched;
 
 pub(crate) use agent::{AgentBootstrap, AgentLine, AgentReport};
 pub use in_process::{Simulated, alone};
-pub(crate) use launched::Launched;
+pub(crate) use launched::{Launched, welcome};
 pub use launched::{in_job, join};
 
 #[cfg(doc)]

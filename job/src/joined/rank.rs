@@ -4,12 +4,13 @@
 
 use super::proof::{self, Visitor};
 use super::watch::Watch;
-use crate::bootstrap::{Launched, Place};
+use crate::bootstrap::{Launched, Place, welcome};
 use crate::control::{BUILD, Channel, VERSION, other_build};
 use crate::listen;
 use crate::membership::Membership;
 use crate::message::{FromRank, Lead, Listen, ToNode, ToRank};
 use crate::pmi::{PmiChoice, Session};
+use crate::reminder::Reminder;
 use crate::spec::{Plan, RANKS_MAX};
 use crate::{WAIT_IS_TOLD_AFTER, system};
 use rustix::event::PollFlags;
@@ -87,7 +88,7 @@ pub fn join_started(joining: &Joining) -> Result<Membership> {
             session.ranks,
             patience.as_secs_f32()
         );
-        let _told = (session.rank == 0).then(|| Reminder::start(waits));
+        let _told = (session.rank == 0).then(|| Reminder::start(WAIT_IS_TOLD_AFTER, waits));
         session.agree(text)?
     };
     let who = Visitor { number: session.rank, ranks: session.ranks };
@@ -123,38 +124,19 @@ fn warn_of_lone_mpi(session: &Session) {
     }
 }
 
-/// Tells what this process waits for, once, unless it is dropped before. Standard error may be a pipe that nobody reads: so a
-/// thread of its own tells it.
-struct Reminder {
-    _stop: std::sync::mpsc::Sender<()>,
-}
-
-impl Reminder {
-    fn start(line: String) -> Option<Self> {
-        let (stop, stopped) = std::sync::mpsc::channel::<()>();
-        let wait = move || {
-            if stopped.recv_timeout(WAIT_IS_TOLD_AFTER) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                say::line(format_args!("vgas: {line}"));
-            }
-        };
-        // Without a thread it is not told.
-        std::thread::Builder::new().name("vgas-start".into()).spawn(wait).ok()?;
-        Some(Self { _stop: stop })
-    }
-}
-
 /// Waits for the welcome, which the leader bounds.
 fn welcomed(mut channel: Channel, who: Visitor, leader: Option<OwnedFd>) -> Result<Membership> {
     channel.sender.send(&FromRank::Join)?;
     channel.sender.flush_blocking()?;
     let _told = leader.as_ref().map(|_| {
-        Reminder::start(format!(
+        let waits = format!(
             "rank 0 has waited {} s for other ranks of this job of {} to come to the daemons of their nodes",
             WAIT_IS_TOLD_AFTER.as_secs(),
             who.ranks
-        ))
+        );
+        Reminder::start(WAIT_IS_TOLD_AFTER, waits)
     });
-    match channel.receiver.next_blocking()? {
+    match welcome(&mut channel.receiver)? {
         Some((ToRank::Welcome(welcome), mut files)) if welcome.lifeline && !files.is_empty() => {
             let lifeline = files.remove(0);
             let rank = welcome.me.0;

@@ -28,6 +28,17 @@ pub struct Provider {
     pub(super) way: Way,
     /// Tries whether this machine has what it needs.
     pub(super) probe: fn() -> Availability,
+    /// What takes long when it is opened, if anything does.
+    pub(super) slow: Option<Slow>,
+}
+
+/// A part of the opening of a conduit that takes long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slow {
+    /// For people who wait: what does what, and how long it takes on an idle machine.
+    pub(super) what: &'static str,
+    /// Does it, once a process. It needs no settings.
+    pub(super) begin: fn(),
 }
 
 /// Which nodes a conduit connects.
@@ -130,6 +141,23 @@ impl Provider {
     /// Tries whether this machine has what it needs. Changes nothing and leaves nothing behind.
     pub fn probe(&self) -> Availability {
         (self.probe)()
+    }
+
+    /// What takes long when it is opened, for people who wait; none where nothing does.
+    pub fn slow(&self) -> Option<&'static str> {
+        self.slow.map(|slow| slow.what)
+    }
+
+    /// Does some work, and beside it what takes long when this conduit is opened, which finds it done then. Returns when both have ended.
+    pub fn prepare_beside<T>(&self, work: impl FnOnce() -> T) -> T {
+        std::thread::scope(|scope| {
+            if let Some(slow) = self.slow {
+                // Without a thread it is done when the conduit is opened.
+                let _ =
+                    std::thread::Builder::new().name("vgas-conduit".into()).spawn_scoped(scope, slow.begin);
+            }
+            work()
+        })
     }
 
     /// Opens it in a process of a job, at the listener of `spec`.

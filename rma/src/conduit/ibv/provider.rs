@@ -16,6 +16,7 @@ pub(in crate::conduit) static PROVIDER: Provider = Provider {
     reach: Reach::SeveralHosts,
     way: Way::Opened(|spec, options| Ok(Arc::new(IbvConduit::new(spec, IbvOptions::read(options)?)?))),
     probe,
+    slow: None,
 };
 
 fn probe() -> Availability {

@@ -4,7 +4,7 @@
 
 use super::choice::{AUTOMATIC, choose, names};
 use super::{NAME, OfiConduit, OfiOptions, REMEDY, fabric};
-use crate::conduit::factory::{Availability, Provider, Reach, Way};
+use crate::conduit::factory::{Availability, Provider, Reach, Slow, Way};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -14,6 +14,10 @@ pub(in crate::conduit) static PROVIDER: Provider = Provider {
     reach: Reach::SeveralHosts,
     way: Way::Opened(|spec, options| Ok(Arc::new(OfiConduit::new(spec, OfiOptions::read(options)?)?))),
     probe,
+    slow: Some(Slow {
+        what: "libfabric looks for network cards, which takes 0.4 s on an idle machine",
+        begin: || drop(fabric::offers()),
+    }),
 };
 
 fn probe() -> Availability {

@@ -7,7 +7,7 @@ use crate::conduit::factory::{Availability, Provider, Reach, Way};
 
 /// Shared memory. Nothing is opened: the domain carries it.
 pub(in crate::conduit) static PROVIDER: Provider =
-    Provider { name: NAME, reach: Reach::OneHost, way: Way::Domain, probe };
+    Provider { name: NAME, reach: Reach::OneHost, way: Way::Domain, probe, slow: None };
 
 fn probe() -> Availability {
     let memory = rustix::fs::memfd_create("vgas-info", rustix::fs::MemfdFlags::CLOEXEC);

@@ -13,6 +13,7 @@ pub(in crate::conduit) static PROVIDER: Provider = Provider {
     reach: Reach::SeveralHosts,
     way: Way::Opened(|spec, _options| Ok(Arc::new(TcpConduit::new(spec)?))),
     probe,
+    slow: None,
 };
 
 fn probe() -> Availability {

@@ -4,6 +4,7 @@ use super::harness::{Job, Place};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::time::Duration;
 
 #[test]
@@ -109,4 +110,26 @@ fn drain(stranger: &mut TcpStream) {
         bytes += count;
         assert!(bytes < 256, "a stranger is told something");
     }
+}
+
+/// Goal: who waits for a conduit that takes long to open is told what takes long, once and not by each process; then the job ends as it would
+/// without. Method: a libfabric that sleeps when it is loaded, and has nothing.
+#[test]
+fn a_slow_conduit_is_told_of() {
+    let place = Place::new();
+    let (source, library) = (place.path("slow.c"), place.path("libfabric.so.1"));
+    std::fs::write(
+        &source,
+        "#include <unistd.h>\n__attribute__((constructor)) static void slow(void) { sleep(3); }\n",
+    )
+    .unwrap();
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(compiled.unwrap().success());
+    let mut command = place.command(&Place::line_of_ranks(4, "--nodes 2 --conduit ofi"));
+    command.env("LD_LIBRARY_PATH", library.parent().unwrap()).env(super::rank::MODE, "rounds");
+    let ended = Job::of(command, place.path("nvm")).end();
+    let told = ended.stderr.lines().filter(|line| line.contains("libfabric looks for network cards")).count();
+    assert!(ended.code != 0 && told == 1, "{ended:?}");
+    assert!(ended.stderr.contains("the conduit ofi for 2 s"), "{ended:?}");
+    assert!(ended.stderr.contains("the ofi conduit cannot be used"), "{ended:?}");
 }

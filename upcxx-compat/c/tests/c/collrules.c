@@ -149,6 +149,20 @@ static void promises(void) {
         free(all);
     }
 
+    /* Reductions that are long enough for each rank to combine a part. */
+    {
+        enum { COUNT = 40000 };
+        uint64_t *const mine = (uint64_t *)malloc(COUNT * sizeof *mine), *const sum = (uint64_t *)malloc(COUNT * sizeof *sum);
+        for (uint64_t i = 0; i < COUNT; i++) mine[i] = i * nodes + me;
+        for (gasnet_node_t root = 0; root < nodes; root++) {
+            gasnet_coll_reduce(GASNET_TEAM_ALL, root, sum, mine, 0, 0, 8, COUNT, 0, 0, LOCAL_FLAGS);
+            if (me == root)
+                for (uint64_t i = 0; i < COUNT; i++) CHECK(sum[i] == i * nodes * nodes + (uint64_t)nodes * (nodes - 1) / 2);
+        }
+        free(mine);
+        free(sum);
+    }
+
     /* Elements that are longer than what goes over the board at once. */
     {
         enum { ELEMENT = 200000 };

@@ -16,10 +16,11 @@ use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let gets: usize = std::env::args().nth(1).map_or(Ok(2000), |word| word.parse())?;
     let runtime = Runtime::init()?;
-    let pool = runtime.client().pool();
+    // SAFETY: it only counts.
+    let pool = unsafe { runtime.raw_client() }.pool();
     let bytes = 4 * pool.layout().frames_bytes();
     runtime.attach(&SegmentSpec { tiered_bytes: bytes, ..SegmentSpec::default() })?;
-    let page_bytes = runtime.client().page_bytes() as u64;
+    let page_bytes = runtime.page_bytes() as u64;
     let page = vec![1u64; page_bytes as usize / 8];
     let pages = bytes / page_bytes;
     for page_number in 0..pages {

@@ -6,6 +6,7 @@
 //! memory does not move with it, nobody else has it, and the operation is dropped (which waits for its end) before it.
 
 use crate::gemm::{Buffer, GlobalMemory, MemoryResult, PendingGet};
+use crate::raw::client;
 use vgas::{GlobalAddress, Kind, NodeId, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
 use vgas_cache::client::Pending;
 
@@ -102,11 +103,11 @@ impl GlobalMemory for TieredMemory<'_> {
     }
 
     fn page_bytes(&self) -> u64 {
-        self.runtime.client().page_bytes() as u64
+        self.runtime.page_bytes() as u64
     }
 
     fn cache_bytes(&self) -> u64 {
-        self.runtime.client().pool().layout().frames_bytes()
+        self.runtime.cache_layout().frames_bytes()
     }
 
     fn put(&self, rank: usize, offset: u64, bytes: &[u8]) -> MemoryResult<()> {
@@ -132,7 +133,7 @@ impl GlobalMemory for TieredMemory<'_> {
         let (address, bytes) = (into.as_mut_ptr(), into.len());
         let of = (self.segment.id(), Rank(rank as u32));
         // SAFETY: this file's rule.
-        let pending = unsafe { self.runtime.client().get_nb(of, offset, address, bytes) };
+        let pending = unsafe { client(self.runtime).get_nb(of, offset, address, bytes) };
         Ok(Box::new(Get { pending: Some(pending.map_err(vgas::Error::from)?), buffer }))
     }
 
@@ -156,9 +157,9 @@ impl GlobalMemory for TieredMemory<'_> {
     }
 
     fn counters(&self) -> Vec<(String, u64)> {
-        let mut own = self.runtime.client().counters();
+        let mut own = client(self.runtime).counters();
         if self.runtime.layout().ranks_of(self.runtime.node()).start == self.runtime.rank().0 {
-            own.add(&self.runtime.client().node_counters());
+            own.add(&client(self.runtime).node_counters());
         }
         own.iter().map(|(counter, value)| (counter.name().to_owned(), value)).collect()
     }

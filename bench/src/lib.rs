@@ -5,5 +5,6 @@
 pub mod figure;
 pub mod gemm;
 pub mod global;
+mod raw;
 pub mod registry;
 mod suite;

@@ -59,6 +59,19 @@ pub struct SegmentSpec {
     pub home_only: bool,
 }
 
+/// The library that a segment belongs to: its objects lie there, so that nothing else may write into it.
+///
+/// Ranks whose owners differ are not given one segment ([`Runtime::attach_owned`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentOwner {
+    /// The library, and the call by which it attaches: `the heap of Objects::attach`.
+    pub library: String,
+    /// A number of the rank's program, for a library whose bytes mean the same only in the same program.
+    pub program: u64,
+    /// What else the ranks must agree on, as it is told to users.
+    pub options: String,
+}
+
 /// What a rank tells the others before anything is created.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Wish {
@@ -69,6 +82,7 @@ struct Wish {
     one_address: bool,
     home_only: bool,
     name: Option<String>,
+    owner: Option<SegmentOwner>,
     /// Its node's machine and folder, for errors.
     home: String,
     /// With a name: what is there of that name.
@@ -188,11 +202,28 @@ impl Runtime {
     ///
     /// # Errors
     /// On every rank, when one of them asks for more than `segment.tiered_max` or `segment.pinned_max`, gives a name that is
-    /// none, or gives another name than the others; and when the files of a named segment were written by another number of
+    /// none, or gives another name than the others, or attaches for a library ([`Runtime::attach_owned`]; the job ends then); and when the files of a named segment were written by another number of
     /// ranks, or some are missing (see [`SegmentSpec::name`]), or hold no checkpoint that all of them hold. Nothing has been
     /// created then. Also on every rank, when a
     /// file cannot be created, is in use by another job, or has another size; and when a peer is lost.
     pub fn attach(&self, spec: &SegmentSpec) -> Result<()> {
+        self.attach_for(spec, None)
+    }
+
+    /// Creates this rank's segments, as [`Runtime::attach`] does, for a library whose safety depends on their bytes. Collective:
+    /// no rank has attached them otherwise, or for another owner.
+    ///
+    /// # Safety
+    /// The caller keeps this runtime: nobody else calls it, except through unsafe code that promises to write nothing into
+    /// the segments.
+    ///
+    /// # Errors
+    /// As [`Runtime::attach`]; and on every rank, before anything is created, when the owners differ. The job ends then.
+    pub unsafe fn attach_owned(&self, spec: &SegmentSpec, owner: SegmentOwner) -> Result<()> {
+        self.attach_for(spec, Some(owner))
+    }
+
+    fn attach_for(&self, spec: &SegmentSpec, owner: Option<SegmentOwner>) -> Result<()> {
         // Each rank fails or succeeds by itself, but all learn of it: nobody may wait for one that gave up.
         let (found, refused) = match check(spec, self.settings()).and_then(|()| self.find(spec)) {
             Ok(found) => (found, None),
@@ -205,12 +236,18 @@ impl Runtime {
             one_address: spec.one_address,
             home_only: spec.home_only,
             name: spec.name.clone().filter(|_| refused.is_none()),
+            owner,
             home: self.home(),
             found,
         };
         let wishes = self.exchange(&wish)?;
         if let Some(error) = refused {
             return Err(error);
+        }
+        if let Err(why) = agree_on_owner(&wishes) {
+            // No rank can go on. The job's last line is this, whichever rank ends first.
+            let _ = self.abort(&why, 1);
+            return Err(Error::Usage(why));
         }
         let together = self.together(&wishes)?;
         let everywhere = match spec.one_address {
@@ -299,6 +336,7 @@ impl Runtime {
             one_address: false,
             home_only: false,
             name,
+            owner: None,
             home,
             found,
         };
@@ -480,6 +518,37 @@ fn agree(wishes: &[Wish]) -> Result<(), String> {
     Ok(())
 }
 
+/// Compares whom the ranks attach their segments for.
+fn agree_on_owner(wishes: &[Wish]) -> Result<(), String> {
+    let first = &wishes[0].owner;
+    let Some(other) = wishes.iter().position(|wish| wish.owner != *first) else { return Ok(()) };
+    Err(match (first, &wishes[other].owner) {
+        (Some(first), Some(second)) if first.library != second.library => format!(
+            "rank 0 attaches {}, rank {other} attaches {}: attach the same on all ranks",
+            first.library, second.library
+        ),
+        (Some(first), Some(second)) if first.program != second.program => format!(
+            "rank 0 and rank {other} do not run the same program, and attach {}, whose types and functions mean the same only \
+             in one program: start the same file on all ranks",
+            first.library
+        ),
+        (Some(first), Some(second)) => format!(
+            "rank 0 attaches {} with {}, rank {other} with {}: give all the same options",
+            first.library, first.options, second.options
+        ),
+        (Some(owner), None) => attached_plainly(&owner.library, 0, other),
+        (None, Some(owner)) => attached_plainly(&owner.library, other, 0),
+        (None, None) => return Ok(()),
+    })
+}
+
+fn attached_plainly(library: &str, with: usize, without: usize) -> String {
+    format!(
+        "rank {with} attaches {library}, rank {without} plain segments: nothing else may write where a library keeps objects, \
+         so attach the same on all ranks"
+    )
+}
+
 impl Wish {
     /// The generation of the newest checkpoint that the rank has found.
     fn newest(&self) -> u64 {
@@ -619,6 +688,7 @@ mod tests {
             one_address: false,
             home_only: false,
             name,
+            owner: None,
             home: String::new(),
             found,
         }
@@ -755,6 +825,32 @@ mod tests {
         assert_eq!(agree(&[nothing, wish(Some("a"), None)]), Ok(()));
         let error = agree(&[wish(Some("a"), None), wish(None, None)]).unwrap_err();
         assert!(error.contains("rank 0 \"a\", rank 1 none"), "{error}");
+    }
+
+    /// Goal: a segment belongs to one library, program and set of options, or to none, and what differs is named.
+    #[test]
+    fn owners_agree() {
+        let of = |library: &str, program, options: &str| {
+            let (library, options) = (library.to_owned(), options.to_owned());
+            Wish { owner: Some(SegmentOwner { library, program, options }), ..wish(None, None) }
+        };
+        let plain = || wish(None, None);
+        assert_eq!(agree_on_owner(&[of("a heap", 1, "x"), of("a heap", 1, "x")]), Ok(()));
+        assert_eq!(agree_on_owner(&[plain(), plain()]), Ok(()));
+        let cases = [
+            ([of("a heap", 1, "x"), plain()], "rank 0 attaches a heap, rank 1 plain segments"),
+            ([plain(), of("a heap", 1, "x")], "rank 1 attaches a heap, rank 0 plain segments"),
+            (
+                [of("a heap", 1, "x"), of("a table", 1, "x")],
+                "rank 0 attaches a heap, rank 1 attaches a table",
+            ),
+            ([of("a heap", 1, "x"), of("a heap", 2, "y")], "rank 0 and rank 1 do not run the same program"),
+            ([of("a heap", 1, "x"), of("a heap", 1, "y")], "rank 0 attaches a heap with x, rank 1 with y"),
+        ];
+        for (wishes, said) in cases {
+            let why = agree_on_owner(&wishes).unwrap_err();
+            assert!(why.contains(said), "{why}");
+        }
     }
 
     /// Only files of exactly this name count, and of these only those of ranks that the job does not have.

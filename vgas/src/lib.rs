@@ -63,7 +63,7 @@ mod statistics;
 mod team;
 
 pub use address::{GlobalAddress, Kind};
-pub use attach::{Reopened, SegmentSpec};
+pub use attach::{Reopened, SegmentOwner, SegmentSpec};
 pub use batch::{Batch, Which};
 pub use error::{Error, Result};
 pub use lock::{LockError, ReadGuard, Who, WriteGuard};
@@ -80,8 +80,8 @@ pub use vgas_nvm::{
     AtRest, CopyTarget, RestError, StoredPart, StoredSegment, copy_segment, name_hash, remove_segments,
     segment_of_file, stored_segments,
 };
-pub use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Token};
-pub use vgas_rma::message::{Arrived, Direction, MediumPayload};
+pub use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, Token};
+pub use vgas_rma::message::{Arrived, Direction, MediumPayload, Payload, Source};
 pub use vgas_rma::{Layout, NodeId, Peer, Rank, say};
 pub use vgas_shm::{AtomicWord, Change};
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use vgas_cache::client::{Client, ClientOptions, SegmentUpdate};
 use vgas_cache::partition::SegmentId;
-use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient};
+use vgas_cache::pool::{Counter, CounterSnapshot, PoolClient, TableLayout};
 use vgas_cache::service::{Service, ServiceCounts};
 use vgas_cache::{CacheError, region};
 use vgas_job::Bootstrap;
@@ -246,8 +246,16 @@ impl Runtime {
         &self.settings
     }
 
-    /// The endpoint, for everything that this type does not wrap.
-    pub fn endpoint(&self) -> &Arc<Endpoint> {
+    pub(crate) fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// Returns the endpoint, for what this type does not wrap.
+    ///
+    /// # Safety
+    /// It reaches whatever the job has, also after this runtime was given to a library. The caller sends no message to a
+    /// handler, and writes into no pinned segment, that belong to a library other than its own or to the cache.
+    pub unsafe fn raw_endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
     }
 
@@ -255,13 +263,43 @@ impl Runtime {
         &self.local
     }
 
-    /// The cache client, for everything that this type does not wrap.
-    pub fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The engine of collectives, for everything that [`Team`](crate::Team) does not wrap.
-    pub fn collectives(&self) -> &Arc<Collectives> {
+    /// Returns the cache client, for what this type does not wrap.
+    ///
+    /// # Safety
+    /// The caller writes into no segment of a library other than its own, and changes neither the pool nor what the client
+    /// knows of segments ([`Client::know`] and its like).
+    pub unsafe fn raw_client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Returns the layout of the node's cache: its sizes of pages, and its frames.
+    pub fn cache_layout(&self) -> &TableLayout {
+        self.client.pool().layout()
+    }
+
+    /// Returns the most bytes that a message to any rank carries, and a request or answer of a service.
+    pub fn medium_bytes_max(&self) -> usize {
+        self.endpoint.medium_bytes_max()
+    }
+
+    /// Returns the bytes of a page of the first tiered segment.
+    pub fn page_bytes(&self) -> usize {
+        self.client.page_bytes()
+    }
+
+    pub(crate) fn collectives(&self) -> &Arc<Collectives> {
+        &self.collectives
+    }
+
+    /// Returns the engine of collectives, for what [`Team`](crate::Team) does not wrap.
+    ///
+    /// # Safety
+    /// As of [`Runtime::raw_endpoint`], which it has.
+    pub unsafe fn raw_collectives(&self) -> &Arc<Collectives> {
         &self.collectives
     }
 
@@ -466,7 +504,7 @@ impl Runtime {
     ///
     /// # Errors
     /// When the daemons do not have the service, or have another version of it, when request or answer do not fit a message
-    /// ([`Endpoint::medium_bytes_max`]: some 64 KiB, less over ibv), and when a peer is lost.
+    /// ([`Runtime::medium_bytes_max`]: some 64 KiB, less over ibv), and when a peer is lost.
     pub fn call<S: Service>(&self, node: NodeId, request: &S::Request) -> Result<S::Answer> {
         Ok(self.client.call::<S>(node, request)?)
     }
@@ -510,7 +548,28 @@ impl Runtime {
 
     /// Sends an active message to a rank: runs the handler of that index there, when that rank polls or waits in the
     /// library. The source is reusable when it returns. Not from handlers, which may reply by their token.
+    ///
+    /// # Errors
+    /// For an index below 128, and when a peer is lost.
     pub fn request(&self, to: Rank, handler: u8, arguments: &[u32], payload: &[u8]) -> Result<()> {
+        if handler < handler_index::USER {
+            return Err(Error::Usage(format!("handler index {handler}: programs have 128 to 255")));
+        }
+        // SAFETY: no library's.
+        unsafe { self.request_library(to, handler, arguments, payload) }
+    }
+
+    /// [`Runtime::request`] to a handler of any index.
+    ///
+    /// # Safety
+    /// The handler is one of the caller's library, and takes these bytes.
+    pub unsafe fn request_library(
+        &self,
+        to: Rank,
+        handler: u8,
+        arguments: &[u32],
+        payload: &[u8],
+    ) -> Result<()> {
         let payload = self.private(payload);
         let payload = if payload.is_empty() { Payload::Short } else { Payload::Medium(Source::of(&payload)) };
         Ok(self.endpoint.request(self.peer(to)?, handler, arguments, payload)?)

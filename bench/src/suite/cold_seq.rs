@@ -8,6 +8,7 @@ use super::files::{NoiseFile, check_space};
 use super::job::{self, Result, noise};
 use super::raw::RawReader;
 use super::report::{Report, most};
+use crate::raw::client;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use rustix::mm::Advice;
 use std::time::Instant;
@@ -121,8 +122,8 @@ impl<'r> Cold<'r> {
     pub fn create(runtime: &'r Runtime, bytes: u64) -> Result<Self> {
         const STEP: usize = 1 << 20;
         let owner = Rank(runtime.ranks() - 1);
-        let cache_bytes = runtime.client().pool().layout().frames_bytes();
-        let page_bytes = runtime.client().page_bytes();
+        let cache_bytes = runtime.cache_layout().frames_bytes();
+        let page_bytes = runtime.page_bytes();
         let all = bytes.next_multiple_of(STEP as u64) + SPARE * cache_bytes;
         // The segment, and the two files it is compared with.
         check_space(&runtime.settings().nvm.directory_path(), all.saturating_add(2 * bytes))?;
@@ -163,7 +164,7 @@ impl<'r> Cold<'r> {
     }
 
     fn counted(&self, counter: Counter) -> u64 {
-        let client = self.runtime.client();
+        let client = client(self.runtime);
         client.counters().get(counter) + client.node_counters().get(counter)
     }
 

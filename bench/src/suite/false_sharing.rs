@@ -156,7 +156,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
 
 fn rank(puts: u64, samples: usize) -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
-    let bytes = runtime.client().page_bytes() as u64;
+    let bytes = runtime.page_bytes() as u64;
     let here = if runtime.rank().0 == 0 { bytes } else { 0 };
     // Every rank needs a pinned segment to be one of a plain GASNet.
     runtime.attach(&SegmentSpec { pinned_bytes: bytes, tiered_bytes: here, ..SegmentSpec::default() })?;

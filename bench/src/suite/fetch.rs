@@ -84,7 +84,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         if nodes.rank != 0 {
             return Ok(Vec::new());
         }
-        let page_bytes = runtime.client().page_bytes();
+        let page_bytes = runtime.page_bytes();
         let mut report =
             Report::new("fetch").under("conduit", nodes.line.name()).under("page_bytes", page_bytes);
         for (name, rates) in WAYS.iter().zip(&rates) {
@@ -134,7 +134,7 @@ impl Nodes<'_> {
                     self.runtime.prefetch(at(offset), AHEAD)?;
                 }
                 // A pin waits until the page is here.
-                for offset in (0..BYTES).step_by(self.runtime.client().page_bytes()) {
+                for offset in (0..BYTES).step_by(self.runtime.page_bytes()) {
                     drop(self.runtime.pin(at(offset), PinMode::Read)?);
                 }
             }

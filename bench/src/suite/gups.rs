@@ -171,8 +171,8 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         let mut report = Report::new("gups")
             .under("ranks", runtime.ranks())
             .under("nodes", runtime.nodes())
-            .under("page_bytes", runtime.client().page_bytes())
-            .under("cache_bytes", runtime.client().pool().layout().frames_bytes());
+            .under("page_bytes", runtime.page_bytes())
+            .under("cache_bytes", runtime.cache_layout().frames_bytes());
         for (name, bytes, of) in tables {
             // Of pinned words each is a message and its answer.
             let updates = if name == "pinned" { updates.div_ceil(8) } else { updates };

@@ -33,7 +33,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
     let (row_bytes, folder) = (options.mebibytes("row")?, runtime.settings().nvm.directory_path());
     super::files::check_space(&folder, 4 * row_bytes)?;
-    let cache_bytes = runtime.client().pool().layout().frames_bytes();
+    let cache_bytes = runtime.cache_layout().frames_bytes();
     let heap = HeapOptions { bytes: row_bytes + (64 << 20), ..HeapOptions::default() };
     job::with_objects(runtime, &heap, |_| {
         let samples: usize = options.get("samples")?;

@@ -9,6 +9,7 @@
 use super::job::{self, Result};
 use super::report::Report;
 use crate::figure::{Better, Claim, Figure, Form, Reference};
+use crate::raw::client;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
@@ -93,11 +94,11 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         if runtime.rank().0 == 0 {
             let hit = Hit { runtime, home: Rank(runtime.ranks() - 1), samples };
             hit.warm()?;
-            let mut report = Report::new("hit").under("page_bytes", runtime.client().page_bytes());
+            let mut report = Report::new("hit").under("page_bytes", runtime.page_bytes());
             hit.small(&mut report)?;
             rows = report.into_rows();
             for bytes in [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20] {
-                let page_bytes = runtime.client().page_bytes();
+                let page_bytes = runtime.page_bytes();
                 let mut report = Report::new("hit").under("page_bytes", page_bytes).under("bytes", bytes);
                 hit.large(&mut report, bytes)?;
                 rows.extend(report.into_rows());
@@ -159,13 +160,13 @@ impl Hit<'_> {
     }
 
     fn pin(&self, page: u64, mode: PinMode) -> Result<PinnedPage> {
-        let pool = self.runtime.client().pool();
+        let pool = client(self.runtime).pool();
         let index = pool.layout().page_index(self.home, page).ok_or("no such page")?;
         pool.try_pin(pool.page(index), mode).ok_or_else(|| "a page that should be cached is not".into())
     }
 
     fn small(&self, report: &mut Report) -> Result<()> {
-        let page_bytes = self.runtime.client().page_bytes() as u64;
+        let page_bytes = self.runtime.page_bytes() as u64;
         let words = (SMALL_BYTES.min(page_bytes) / 8) as usize;
         // A step that is odd visits all words in a scattered order.
         let place = |n: usize| (n * 1237) % words;
@@ -214,7 +215,7 @@ impl Hit<'_> {
 
     /// Blocks of one size, at places in turn, against memcpy of the same bytes: of the frames themselves.
     fn large(&self, report: &mut Report, bytes: usize) -> Result<()> {
-        let page_bytes = self.runtime.client().page_bytes();
+        let page_bytes = self.runtime.page_bytes();
         let pins: Vec<PinnedPage> = (0..CACHED_BYTES / page_bytes as u64)
             .map(|page| self.pin(page, PinMode::Write))
             .collect::<Result<_>>()?;

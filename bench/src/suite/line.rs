@@ -2,6 +2,7 @@
 //! spin for small messages, and both sleep in the kernel for streams (a reader that spins takes many small pieces).
 
 use super::job::Result;
+use crate::raw::endpoint;
 use rustix::io::Errno;
 use rustix::thread::futex;
 use std::io::{ErrorKind, Read, Write};
@@ -50,7 +51,7 @@ impl Line {
     /// What the conduit between the ranks uses. Collective, in a job of two ranks.
     pub fn between(runtime: &Runtime) -> Result<Self> {
         let me = runtime.rank().0;
-        let shared = runtime.endpoint().domain().and_then(|domain| {
+        let shared = endpoint(runtime).domain().and_then(|domain| {
             let map = |rank| domain.map(Peer(rank), RegionId::SEGMENT).ok();
             Some([map(0)?, map(1)?])
         });

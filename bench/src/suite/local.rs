@@ -9,6 +9,7 @@
 
 use super::job::{self, Result};
 use super::report::Report;
+use crate::raw::client;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::time::Instant;
@@ -36,8 +37,8 @@ const APART: usize = 17;
 fn run(options: &Options) -> Result<Vec<Row>> {
     let samples: usize = options.get("samples")?;
     job::on_every_rank(Runtime::builder(), |runtime| {
-        let page_bytes = runtime.client().page_bytes();
-        let cache = runtime.client().pool().layout().frames_bytes();
+        let page_bytes = runtime.page_bytes();
+        let cache = runtime.cache_layout().frames_bytes();
         let here = runtime.rank().0 == 0;
         // First a quarter of the cache, which stays in DRAM; then four times the cache, which does not.
         runtime.attach(&SegmentSpec {
@@ -139,7 +140,7 @@ impl Rounds<'_> {
 
     /// Faults of this rank, and reads of NVMe by its node.
     fn counts(&self) -> (u64, u64) {
-        let client = self.runtime.client();
+        let client = client(self.runtime);
         let of = |counts: vgas_cache::pool::CounterSnapshot, wanted| {
             counts.iter().find(|(counter, _)| *counter == wanted).map_or(0, |(_, value)| value)
         };

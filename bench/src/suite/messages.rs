@@ -25,7 +25,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
 fn run(_: &Options) -> Result<Vec<Row>> {
     job::on_every_rank(Runtime::builder(), |runtime| {
         job::need(runtime, 4, 4)?;
-        let page = runtime.client().page_bytes() as u64;
+        let page = runtime.page_bytes() as u64;
         let tiered_bytes = if runtime.rank().0 == 0 { 8 * page } else { 0 };
         runtime.attach(&SegmentSpec { tiered_bytes, ..SegmentSpec::default() })?;
         let at = |index: u64| GlobalAddress::tiered(Rank(0), index * page);

@@ -9,6 +9,7 @@ use super::arrivals::{Arrivals, FLOOD, FLOOD_END, PING};
 use super::job::{self, Result};
 use super::line::Line;
 use super::report::Report;
+use crate::raw::endpoint;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -264,7 +265,7 @@ impl Pair<'_> {
 
     /// Puts or gets of the whole buffer, some in flight; gets write the same bytes again and again.
     fn bulk(&self, buffer: &mut [u8], puts: bool) -> Result<Duration> {
-        let endpoint = self.runtime.endpoint();
+        let endpoint = endpoint(self.runtime);
         let start = Instant::now();
         let mut in_flight = std::collections::VecDeque::with_capacity(LARGE_DEPTH);
         let mut outcome = Ok(());

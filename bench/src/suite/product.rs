@@ -118,7 +118,7 @@ fn measure(runtime: &Runtime, job: &GemmJob, order: usize, dtype: Dtype, samples
         .under("dtype", dtype.name())
         .under("ranks", runtime.ranks())
         .under("nodes", runtime.nodes())
-        .under("cache_bytes", runtime.client().pool().layout().frames_bytes());
+        .under("cache_bytes", runtime.cache_layout().frames_bytes());
     let in_memory_name = format!("in memory, {threads} threads");
     report.compare(["rate", "GFLOP/s"], ("out of core", &rates), (&in_memory_name, &in_memory));
     report.add("share of the compute phase in the kernel", "share", "", multiplying);

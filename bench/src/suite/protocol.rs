@@ -135,12 +135,12 @@ fn numbers(printed: &str, word: &str) -> Result<Vec<f64>> {
 
 fn rank(pages: u64, samples: u64) -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
-    let page = runtime.client().page_bytes();
+    let page = runtime.page_bytes();
     let me = runtime.rank().0;
     let bytes = |pages: u64| pages * page as u64;
     // For each source its own pages; what B writes to push its pages to NVMe comes behind them.
     let of_source = bytes(pages * samples);
-    let spare = 2 * runtime.client().pool().layout().frames_bytes();
+    let spare = 2 * runtime.cache_layout().frames_bytes();
     runtime.attach(&SegmentSpec {
         tiered_bytes: if me == B { 3 * of_source + spare } else { 0 },
         pinned_bytes: if me == B { bytes(pages) } else { 0 },
@@ -205,7 +205,7 @@ fn rank(pages: u64, samples: u64) -> Result<Vec<Row>> {
 
 /// Gets pages that nobody has written, as many as there are frames, and forgets them: without a message, or a look at the drive.
 fn use_all_frames(runtime: &Runtime, buffer: &mut [u8]) -> Result<()> {
-    let bytes = runtime.client().pool().layout().frames_bytes();
+    let bytes = runtime.cache_layout().frames_bytes();
     let segment = runtime.attach_own(bytes, &SegmentOptions::default())?;
     for offset in (0..bytes).step_by(buffer.len()) {
         runtime.get(segment.address(runtime.rank(), offset), buffer)?;

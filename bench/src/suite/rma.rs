@@ -185,7 +185,7 @@ fn pair(samples: usize) -> Result<Vec<Row>> {
     let runtime = builder.init()?;
     job::bind_to_core(runtime.rank().0 as usize)?;
     runtime.attach(&SegmentSpec { pinned_bytes: 2 * MOST as u64, ..SegmentSpec::default() })?;
-    let medium = runtime.endpoint().medium_bytes_max();
+    let medium = runtime.medium_bytes_max();
     let memory = std::cell::RefCell::new(vec![1; DEPTH * MOST]);
     let pair = Pair { runtime, arrivals, floods: std::cell::Cell::new(0), memory };
     let any = |_: usize| true;

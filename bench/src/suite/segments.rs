@@ -3,6 +3,7 @@
 
 use super::job::{self, Result};
 use super::report::Report;
+use crate::raw::client;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::time::Instant;
@@ -203,7 +204,7 @@ struct Filled {
 
 /// That of pages of one size, and of two.
 fn two_sizes(runtime: &Runtime, scans: usize) -> Result<[Filled; 2]> {
-    let cache = runtime.client().pool().layout().frames_bytes();
+    let cache = runtime.cache_layout().frames_bytes();
     let kept = |sizes: [u32; 2]| -> Result<Filled> {
         let segments: Vec<Segment> = sizes
             .into_iter()
@@ -220,7 +221,7 @@ fn two_sizes(runtime: &Runtime, scans: usize) -> Result<[Filled; 2]> {
                     }
                 }
             }
-            let pool = runtime.client().pool();
+            let pool = client(runtime).pool();
             let mut sizes: Vec<PageSize> =
                 sizes.iter().filter_map(|&bytes| PageSize::of_bytes(bytes)).collect();
             sizes.dedup();
@@ -229,7 +230,7 @@ fn two_sizes(runtime: &Runtime, scans: usize) -> Result<[Filled; 2]> {
             let ranks = (0..runtime.ranks()).map(Rank);
             let first = ranks.map(|rank| (Segment::FIRST.id(), rank));
             let all = segments.iter().map(|one| (one.id(), Rank(0))).chain(first);
-            for partition in all.filter_map(|of| runtime.client().partition(of)) {
+            for partition in all.filter_map(|of| client(runtime).partition(of)) {
                 let here = partition.each_page().filter(|&page| pool.peek(page).state().readable()).count();
                 filled.kept += here as f64 * f64::from(partition.size.bytes());
             }
@@ -239,7 +240,7 @@ fn two_sizes(runtime: &Runtime, scans: usize) -> Result<[Filled; 2]> {
         Ok(filled)
     };
     // Those of the first segment, which keep their room, are one of the sizes.
-    let page = runtime.client().pool().layout().page_size().bytes();
+    let page = runtime.cache_layout().page_size().bytes();
     let other = if page < 1 << 20 { 1 << 20 } else { 64 << 10 };
     Ok([kept([page, page])?, kept([page, other])?])
 }

@@ -252,10 +252,10 @@ enum Order {
 fn rank(bytes: u64, passes: u64, under_way: usize, order: Order, stored: bool) -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
     let me = runtime.rank().0;
-    let page = runtime.client().page_bytes();
+    let page = runtime.page_bytes();
     let bytes = bytes.next_multiple_of(page as u64);
     // What rank 0 writes behind the data pushes that out of its cache.
-    let spare = if stored { 2 * runtime.client().pool().layout().frames_bytes() } else { 0 };
+    let spare = if stored { 2 * runtime.cache_layout().frames_bytes() } else { 0 };
     runtime.attach(&SegmentSpec {
         tiered_bytes: if me == 0 { bytes + spare } else { 0 },
         ..SegmentSpec::default()

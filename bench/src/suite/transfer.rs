@@ -18,6 +18,7 @@ use super::files::{NoiseFile, check_space};
 use super::job::{self, Result, noise};
 use super::raw::RawReader;
 use super::report::Report;
+use crate::raw::client;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::time::{Duration, Instant};
 use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
@@ -79,7 +80,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             return Err("measures one rank on each node: use as many ranks as nodes".into());
         }
         let folder = runtime.settings().nvm.directory_path();
-        let cache_bytes = runtime.client().pool().layout().frames_bytes();
+        let cache_bytes = runtime.cache_layout().frames_bytes();
         let half = largest.max(SPARE * cache_bytes).next_multiple_of(MIB);
         check_space(&folder, (2 * u64::from(runtime.ranks()) + 1) * half)?;
         runtime.attach(&SegmentSpec { tiered_bytes: 2 * half, ..SegmentSpec::default() })?;
@@ -128,7 +129,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             }
             let mut report = Report::new("transfer")
                 .under("bytes", bytes)
-                .under("page_bytes", runtime.client().page_bytes())
+                .under("page_bytes", runtime.page_bytes())
                 .under("cache_bytes", cache_bytes)
                 .under("nodes", runtime.nodes());
             for ((name, reference), [ours, theirs, read, written]) in WAYS.into_iter().zip(results) {
@@ -225,7 +226,7 @@ impl Transfers<'_> {
             _ => {
                 let from = self.runtime.local()?.base().wrapping_add(self.next as usize);
                 // SAFETY: the rule of this file.
-                unsafe { self.runtime.client().put(self.owner, at, from, private.len())? };
+                unsafe { client(self.runtime).put(self.owner, at, from, private.len())? };
                 let handled = self.arrivals.pongs() + 1;
                 self.runtime.request(self.owner, PING, &[], &[])?;
                 self.runtime.wait_until(|| self.arrivals.pongs() == handled)?;
@@ -236,7 +237,7 @@ impl Transfers<'_> {
 
     /// Bytes that all nodes have read from their drives, and written.
     fn counts(&self) -> Result<[u64; 2]> {
-        let client = self.runtime.client();
+        let client = client(self.runtime);
         let (rank, agent) = (client.counters(), client.node_counters());
         let mut sums = [0; 2];
         for (sum, counter) in sums.iter_mut().zip([Counter::NvmReadBytes, Counter::NvmWriteBytes]) {

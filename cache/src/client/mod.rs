@@ -184,7 +184,8 @@ impl Client {
                     known.answer(token.from(), number, answer, payload)
                 });
                 match heard {
-                    Heard::By(over) => over.settle(token.endpoint()),
+                    // SAFETY: it ends what the cache has begun.
+                    Heard::By(over) => over.settle(unsafe { token.raw_endpoint() }),
                     Heard::ByNobody => {
                         tracing::warn!(?arguments, "an in-place answer that nobody waits for was ignored");
                     }

@@ -49,7 +49,8 @@ pub(super) fn register(endpoint: &Endpoint, remote: &Arc<RemoteOperations>) -> R
             _ => Heard::ByNobody,
         };
         match answered {
-            Heard::By(over) => over.settle(token.endpoint()),
+            // SAFETY: it ends what the cache has begun.
+            Heard::By(over) => over.settle(unsafe { token.raw_endpoint() }),
             Heard::ByNobody => {
                 tracing::warn!(?arguments, "a service's answer that nobody waits for was ignored");
             }

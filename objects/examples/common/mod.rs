@@ -215,8 +215,8 @@ fn is_of_others(error: &(dyn Error + 'static)) -> bool {
 /// Adds what all ranks have sent to other nodes, and writes the figures that the first rank has.
 fn count(objects: &Objects, figures: Option<Figures>) -> Outcome {
     // SAFETY: no segment is reached by it, and all ranks call the same.
-    let runtime = unsafe { objects.runtime() };
-    let sent = runtime.endpoint().counts().network;
+    let (runtime, endpoint) = unsafe { (objects.runtime(), objects.runtime().raw_endpoint()) };
+    let sent = endpoint.counts().network;
     let own = [sent.requests + sent.replies, sent.payload_bytes];
     let all = runtime.all_reduce(own, |a, b| [a[0] + b[0], a[1] + b[1]])?;
     let Some(mut figures) = figures else { return Ok(()) };

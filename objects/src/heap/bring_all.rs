@@ -118,7 +118,7 @@ impl Heap {
                 None => self.own(one.link, &one.shape).map_err(|why| (one.at, why))?,
             }
         }
-        let most = self.runtime.endpoint().medium_bytes_max().saturating_sub(REST_BYTES);
+        let most = self.runtime.medium_bytes_max().saturating_sub(REST_BYTES);
         let mut under_way = VecDeque::new();
         for (node, list) in lists {
             let mut list = list.into_iter().peekable();

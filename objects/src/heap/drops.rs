@@ -22,7 +22,7 @@
 //! and only if both are the same, summed over all ranks ([`Objects::barrier`](super::Objects::barrier)).
 
 use super::error::ObjectError;
-use super::{FREES, FREES_BYTES, Heap, OWN, heap};
+use super::{FREES, FREES_BYTES, Heap, Messages, OWN, heap};
 use crate::glue::Glue;
 use crate::linked::{self, Entry};
 use crate::planted::{Fault, is_planted};
@@ -378,7 +378,7 @@ pub(super) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
             token.refuse(why);
         }
     };
-    Ok(runtime.endpoint().register_library(HANDLER, take_in).map_err(vgas::Error::from)?)
+    Ok(runtime.messages().register_library(HANDLER, take_in).map_err(vgas::Error::from)?)
 }
 
 impl Heap {
@@ -415,7 +415,7 @@ impl Heap {
             Ok(alone) => alone,
             Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
             // It waits for nothing that this thread has, and polls meanwhile; in a handler nobody waits.
-            Err(TryLockError::WouldBlock) if most == usize::MAX && !self.runtime.endpoint().in_handler() => {
+            Err(TryLockError::WouldBlock) if most == usize::MAX && !self.runtime.messages().in_handler() => {
                 lock(&self.drops.dropping)
             }
             Err(TryLockError::WouldBlock) => return Ok(()),
@@ -492,7 +492,7 @@ impl Heap {
             list.len() >= FREES || *all_bytes >= FREES_BYTES
         };
         // Nobody can wait in handlers, as for room in a message: what is there goes with the next.
-        if is_full && !self.runtime.endpoint().in_handler() { self.send_drops(rank) } else { Ok(()) }
+        if is_full && !self.runtime.messages().in_handler() { self.send_drops(rank) } else { Ok(()) }
     }
 
     /// Whether something of others is to be dropped, of which they were not told.
@@ -502,7 +502,7 @@ impl Heap {
 
     /// Tells all ranks what this one has let go of. Cheap where there is nothing.
     pub(super) fn send_all_drops(&self) -> Result<(), ObjectError> {
-        if !self.has_drops() || self.runtime.endpoint().in_handler() {
+        if !self.has_drops() || self.runtime.messages().in_handler() {
             return Ok(());
         }
         let ranks: Vec<Rank> = lock(&self.drops.leaving).keys().copied().collect();
@@ -512,7 +512,7 @@ impl Heap {
     /// Tells a rank. What it was not told when that fails stays.
     fn send_drops(&self, rank: Rank) -> Result<(), ObjectError> {
         self.drops.hear_of_reads()?;
-        let most = (self.runtime.endpoint().medium_bytes_max() / ENTRY_BYTES).max(1);
+        let most = (self.runtime.medium_bytes_max() / ENTRY_BYTES).max(1);
         loop {
             let some: Vec<Dropped> = {
                 let mut leaving = lock(&self.drops.leaving);
@@ -529,7 +529,7 @@ impl Heap {
                 return Ok(());
             }
             let bytes: Vec<u8> = some.iter().flat_map(Dropped::bytes).collect();
-            if let Err(why) = self.runtime.request(rank, HANDLER, &[kinds().mark], &bytes) {
+            if let Err(why) = self.runtime.send(rank, HANDLER, &[kinds().mark], &bytes) {
                 let mut leaving = lock(&self.drops.leaving);
                 self.drops.leaving_count.fetch_add(some.len(), Ordering::Relaxed);
                 leaving.entry(rank).or_default().0.extend(some);

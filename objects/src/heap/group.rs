@@ -70,7 +70,7 @@ impl Heap {
         if is_planted(Fault::UnmarkedTies) {
             first.iter_mut().for_each(|read| read.served = None);
         }
-        let most = self.runtime.endpoint().medium_bytes_max().saturating_sub(REST_BYTES) as u32;
+        let most = self.runtime.medium_bytes_max().saturating_sub(REST_BYTES) as u32;
         Request::Group { first, base: self.base, stride: self.stride, most, kinds: group.kinds.clone() }
     }
 
@@ -85,7 +85,7 @@ impl Heap {
         let (Some(group), at) = (shape.group.map(|of| of()), self.locate(word.address())) else {
             return Ok(None);
         };
-        let most = self.runtime.endpoint().medium_bytes_max().saturating_sub(REST_BYTES);
+        let most = self.runtime.medium_bytes_max().saturating_sub(REST_BYTES);
         let Some(node) = self.far(at.rank).filter(|_| (1..=most).contains(&shape.bytes)) else {
             return Ok(None);
         };

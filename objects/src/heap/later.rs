@@ -150,7 +150,7 @@ impl Coming {
         let runtime = &self.heap.runtime;
         let at = self.heap.locate(self.word.address());
         let node = runtime.layout().node_of(at.rank);
-        let most = runtime.endpoint().medium_bytes_max().saturating_sub(REST_BYTES).max(1);
+        let most = runtime.medium_bytes_max().saturating_sub(REST_BYTES).max(1);
         loop {
             while self.parts.len() < PARTS && self.asked < self.bytes {
                 let bytes = most.min(self.bytes - self.asked);

@@ -15,7 +15,7 @@ use super::loans::is_dead;
 use super::replica::PASSED_ON;
 use super::shape::Shape;
 use super::shared::{ENTRY_BYTES, Entry, Look, Shared};
-use super::{Heap, OWN, RankReport, heap};
+use super::{Heap, Messages, OWN, RankReport, heap};
 use crate::slab::{Class, Geometry, Use, label_offset};
 use crate::word::Word;
 use std::ptr::with_exposed_provenance_mut;
@@ -84,7 +84,7 @@ impl Mates {
 fn open(heap: &'static Heap, of: Rank) -> Option<LocalPart<'static>> {
     let runtime = &heap.runtime;
     let mates = runtime.layout().ranks_of(runtime.node()).len().saturating_sub(1).max(1);
-    let pages = runtime.client().pool().layout().mapped_beside_first() / mates as u32;
+    let pages = runtime.cache_layout().mapped_beside_first() / mates as u32;
     let part = runtime.local_of_mate(Segment::FIRST, of, pages.max(PAGES_MIN)).ok()?;
     // Addresses mean the same in all processes, or nothing is read there.
     let base = runtime.pointer_to(GlobalAddress::tiered(of, 0));
@@ -135,7 +135,7 @@ impl Heap {
         let Some(shared) = self.copies.shared().filter(|_| is_far) else {
             return self.copy(word, shape, Bytes::OfHome);
         };
-        let go_on = || self.runtime.endpoint().check_failure();
+        let go_on = || self.runtime.messages().check_failure();
         let look = shared.look(word, go_on).map_err(|why| self.lost(word, shape, vgas::Error::from(why)))?;
         match look {
             Look::Full => self.copy(word, shape, Bytes::OfHome),
@@ -173,7 +173,7 @@ impl Heap {
         let Some(shared) = self.copies.shared() else {
             return Ok(Begun::Fetch(None, self.room_for_copy(word, shape)?));
         };
-        let go_on = || self.runtime.endpoint().check_failure();
+        let go_on = || self.runtime.messages().check_failure();
         let look = shared.try_look(word, go_on).map_err(|why| self.lost(word, shape, why.into()))?;
         Ok(match look {
             None => Begun::Others,

@@ -14,7 +14,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, Rank, Runtime, SegmentOwner, SegmentSpec};
 
 /// What each rank brings to a barrier before those: numbers of drops.
 const TOLD_AND_DONE: usize = 2;
@@ -74,10 +74,11 @@ pub struct HeapCounts {
 
 impl Objects {
     /// Attaches the heap: a tiered segment of each rank, at one address in all processes (as [`SegmentSpec::one_address`]), in the
-    /// place of [`Runtime::attach`]. Collective; all ranks run the same program. When it returns, boxes may be made everywhere.
+    /// place of [`Runtime::attach`]. Collective. When it returns, boxes may be made everywhere.
     ///
     /// # Errors
-    /// As [`Runtime::attach`]; when the ranks ask for different heaps, or when this process has had a heap.
+    /// As [`Runtime::attach`]. On every rank, if the ranks do not run the same program, ask for different heaps, or if one of them attaches plain
+    /// segments ([`Runtime::attach`]), by which it could write into the heap: the job ends then. If this process has had a heap.
     pub fn attach(runtime: Runtime, options: &HeapOptions) -> Result<Self, ObjectError> {
         Self::begin(runtime, options, None)
     }
@@ -114,13 +115,21 @@ impl Objects {
             let asked = options.replicas;
             return Err(ObjectError::Usage(format!("a heap can have one replica, not {asked}")));
         }
-        runtime.attach(&SegmentSpec {
+        let HeapOptions { last_colour, replicas, .. } = options;
+        let owner = SegmentOwner {
+            library: "a heap of objects (Objects::attach)".into(),
+            program: crate::task::program(),
+            options: format!("{bytes} bytes a rank, {last_colour} colours, {replicas} replicas"),
+        };
+        let spec = SegmentSpec {
             tiered_bytes: bytes,
             one_address: true,
             home_only: true,
             name,
             ..SegmentSpec::default()
-        })?;
+        };
+        // SAFETY: the runtime is the heap's from here on, and `Objects::runtime` is unsafe.
+        unsafe { runtime.attach_owned(&spec, owner) }?;
         let base_of = |rank| {
             let pointer = runtime.pointer_to(GlobalAddress::tiered(Rank(rank), 0));
             pointer.map(|pointer| pointer.expose_provenance() as u64)
@@ -130,13 +139,6 @@ impl Objects {
         let stride = base_of(1).map_or(bytes, |second| second - base);
         let end = base + stride * u64::from(ranks);
         let geometry = Geometry::new(own, bytes);
-        let says =
-            format!("{bytes} bytes a rank, {} colours, {} replicas", options.last_colour, options.replicas);
-        let all = runtime.barrier_exchange(says.as_bytes())?;
-        if let Some(other) = all.iter().position(|said| said != says.as_bytes()) {
-            let (rank, said) = (Rank(other as u32), String::from_utf8_lossy(&all[other]));
-            return Err(ObjectError::Usage(format!("{me} attaches a heap with {says}; {rank} with {said}")));
-        }
         if ranks >= u32::from(u16::MAX) || end >> ADDRESS_BITS != 0 {
             return Err(ObjectError::Usage(format!("no pointer reaches all of {ranks} ranks")));
         }
@@ -144,7 +146,9 @@ impl Objects {
         let last = Colour(options.last_colour);
         let left = runtime.reopened().filter(|reopened| reopened.checkpoint > 0);
         // Of all ranks, so that all of them refuse it. A full disk may be read as long as little changes.
-        let is_writable = (0..ranks).all(|rank| runtime.client().check_writable(Rank(rank)).is_ok());
+        // SAFETY: it only asks.
+        let client = unsafe { runtime.raw_client() };
+        let is_writable = (0..ranks).all(|rank| client.check_writable(Rank(rank)).is_ok());
         let left = left.map(|_| left_behind(&memory, is_writable, base, stride, last)).transpose()?;
         let jobs = left.map_or(0, |head| head.jobs + 1);
         let tag = tag_of(me.0, ranks, jobs)?;
@@ -389,7 +393,7 @@ fn copy_bytes(runtime: &Runtime, options: &HeapOptions) -> u64 {
     let ranks = runtime.layout().ranks_of(runtime.node()).len().max(1) as u64;
     match options.copy_bytes {
         0 => {
-            let pool = runtime.client().pool().layout().spec();
+            let pool = runtime.cache_layout().spec();
             u64::from(pool.frames) * u64::from(pool.page_bytes) / 4 / ranks
         }
         bytes => bytes,

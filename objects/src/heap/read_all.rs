@@ -276,7 +276,7 @@ impl Heap {
 
     /// Whether a message has room for it and others.
     pub(super) fn is_asked_with_others(&self, shape: &Shape) -> bool {
-        shape.bytes + FOUND_BYTES + REST_BYTES <= self.runtime.endpoint().medium_bytes_max()
+        shape.bytes + FOUND_BYTES + REST_BYTES <= self.runtime.medium_bytes_max()
     }
 
     /// Asks each home for what it has of these; what it does not give is not found.
@@ -285,7 +285,7 @@ impl Heap {
         coming: Vec<(NodeId, Coming)>,
         found: &mut [Option<Held>],
     ) -> Result<(), (usize, ObjectError)> {
-        let most = self.runtime.endpoint().medium_bytes_max().saturating_sub(REST_BYTES);
+        let most = self.runtime.medium_bytes_max().saturating_sub(REST_BYTES);
         let reads_max = LIST_READS_MAX.min(most / ASKED_BYTES).max(1);
         let mut open: FxHashMap<NodeId, (Vec<Coming>, usize)> = FxHashMap::default();
         let mut under_way = VecDeque::new();

@@ -68,8 +68,7 @@ impl Heap {
         served: Option<u64>,
         copy: Option<CopyAt>,
     ) -> Result<(), vgas::Error> {
-        let far =
-            self.far(at.rank).filter(|_| to.len() + REST_BYTES <= self.runtime.endpoint().medium_bytes_max());
+        let far = self.far(at.rank).filter(|_| to.len() + REST_BYTES <= self.runtime.medium_bytes_max());
         if let Some(node) = far {
             let (owner, offset, bytes) = (at.rank.0, at.offset, to.len() as u32);
             let request = Request::Read(Read { owner, offset, bytes, served, copy });
@@ -99,7 +98,7 @@ impl Heap {
     fn send_frees_to(&self, rank: Rank, freed: &[Freed], all: bool) -> Result<(), ObjectError> {
         // A number takes at most ten bytes.
         let bytes: usize = freed.iter().map(|freed| 20 + 10 * (2 + freed.holds.len())).sum();
-        let is_short = bytes + REST_BYTES <= self.runtime.endpoint().medium_bytes_max();
+        let is_short = bytes + REST_BYTES <= self.runtime.medium_bytes_max();
         let notes_are_short = freed.iter().all(|freed| freed.note_words() <= NOTE_WORDS_MAX);
         let far = self.far(rank).filter(|_| is_short && notes_are_short);
         let Some(node) = far else { return self.hang(freed) };

@@ -52,7 +52,7 @@ use super::loans::is_dead;
 use super::objects::Objects;
 use super::period::PERIOD;
 use super::shape::Shape;
-use super::{Freed, Heap, Mapped};
+use super::{Freed, Heap, Mapped, Messages};
 use crate::slab::{Geometry, has_object};
 use crate::word::Word;
 use std::collections::VecDeque;
@@ -360,7 +360,7 @@ impl Objects {
     /// The nodes that are lost, and without which the job goes on ([`vgas::Runtime::lost_nodes`]), as far as this rank has heard by now, of messages that
     /// have come, which this takes in.
     pub fn lost_nodes(&self) -> Vec<NodeId> {
-        if !self.job().endpoint().in_handler() {
+        if !self.job().messages().in_handler() {
             // An error is found by who waits.
             let _ = self.job().poll();
         }

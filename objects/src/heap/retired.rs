@@ -16,7 +16,7 @@
 #![forbid(unsafe_code)]
 
 use super::error::ObjectError;
-use super::{Heap, OWN, heap};
+use super::{Heap, Messages, OWN, heap};
 use crate::planted::{Fault, is_planted};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -234,7 +234,7 @@ pub(super) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
             Err(why) => token.refuse(why),
         }
     };
-    Ok(runtime.endpoint().register_library(HANDLER, take_in).map_err(vgas::Error::from)?)
+    Ok(runtime.messages().register_library(HANDLER, take_in).map_err(vgas::Error::from)?)
 }
 
 impl Heap {
@@ -252,7 +252,7 @@ impl Heap {
     /// Answers what others have asked about their retired slots, and asks about this rank's.
     pub(super) fn tend_retired(&self) -> Result<(), ObjectError> {
         // Nobody can wait there, as for room in a message.
-        if self.runtime.endpoint().in_handler() {
+        if self.runtime.messages().in_handler() {
             return Ok(());
         }
         self.answer_questions()?;
@@ -266,7 +266,7 @@ impl Heap {
         };
         let Some(question) = question else { return Ok(()) };
         let (words, bytes) = (question.words(), question.bytes());
-        let asked = others().try_for_each(|rank| Ok(self.runtime.request(rank, HANDLER, &words, &bytes)?));
+        let asked = others().try_for_each(|rank| Ok(self.runtime.send(rank, HANDLER, &words, &bytes)?));
         if asked.is_err() {
             // Who has not heard it never answers.
             self.questions.state().asked = None;
@@ -287,7 +287,7 @@ impl Heap {
         let answer = |(rank, (number, addresses)): (Rank, (u32, Vec<u64>))| {
             let is_free = self.drop_copies_from(&addresses)?;
             let said = Said::Free { number, bits: bits_of(&is_free) };
-            Ok(self.runtime.request(rank, HANDLER, &said.words(), &said.bytes())?)
+            Ok(self.runtime.send(rank, HANDLER, &said.words(), &said.bytes())?)
         };
         // One that cannot be told keeps nobody else waiting.
         come.into_iter().map(answer).fold(Ok(()), Result::and)

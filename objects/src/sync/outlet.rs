@@ -6,7 +6,7 @@
 
 use super::wait;
 use crate::Portable;
-use crate::heap::{ObjectError, job};
+use crate::heap::{Messages, ObjectError, job};
 use crate::service::Bytes;
 use crate::service::channels::{Answer, ChannelService, Request};
 use rustc_hash::FxHashMap;
@@ -304,7 +304,7 @@ impl Outlet {
         let home = NodeId(self.name.0);
         let asked = job().and_then(|job| {
             let agent = job.layout().agent_of(home);
-            Ok(job.endpoint().check_peer(agent, "sending into a channel").map_err(vgas::Error::from)?)
+            Ok(job.messages().check_peer(agent, "sending into a channel").map_err(vgas::Error::from)?)
         });
         asked.err().unwrap_or_else(|| misunderstood(self.name))
     }
@@ -466,7 +466,7 @@ fn drive(outlet: Arc<Outlet>) {
     } else if let Ok(job) = job() {
         drop(outlets);
         // It may have looked at the others last before this one was answered.
-        job.endpoint().notify_local();
+        job.messages().notify_local();
     }
 }
 

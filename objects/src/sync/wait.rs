@@ -1,6 +1,6 @@
 //! Waiting for others: the thread sleeps, messages are served meanwhile, and a worker that waits for long has another in its place.
 
-use crate::heap::{ObjectError, job};
+use crate::heap::{Messages, ObjectError, job};
 use crate::task::{BRIEFLY, meet, while_blocked};
 use crate::word::Link;
 use crate::{Portable, Shareable};
@@ -17,7 +17,7 @@ pub(crate) fn until(
     if condition() {
         return Ok(true);
     }
-    let endpoint = job()?.endpoint();
+    let endpoint = job()?.messages();
     let brief = Instant::now() + BRIEFLY;
     let first = deadline.map_or(brief, |deadline| deadline.min(brief));
     let is_so = endpoint.wait_until(Some(first), &mut condition).map_err(vgas::Error::from)?;

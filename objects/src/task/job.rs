@@ -6,7 +6,7 @@
 use super::entry::Task;
 use super::lend::{self, Arguments, Back};
 use super::{TaskError, rank};
-use crate::heap::{cannot_go_on, goes_on};
+use crate::heap::{Messages, cannot_go_on, goes_on};
 use crate::portable::Portable;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -120,7 +120,7 @@ impl Running {
 
     fn ended(&self, runtime: &Runtime) {
         if self.count.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_waited_for.load(Ordering::SeqCst) {
-            runtime.endpoint().notify_local();
+            runtime.messages().notify_local();
         }
     }
 }
@@ -233,7 +233,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
             std::mem::replace(&mut inner.waiting, Waiting::Nobody)
         };
         match (waiting, self.runtime) {
-            (Waiting::InEndpoint, Some(runtime)) => runtime.endpoint().notify_local(),
+            (Waiting::InEndpoint, Some(runtime)) => runtime.messages().notify_local(),
             (Waiting::Wakes(waker), _) => waker.wake(),
             _ => {}
         }

@@ -3,7 +3,7 @@
 //! # Rules for the unsafe code in this folder
 //!
 //! 1. *Code.* What runs for a number is the entry of this program's table, made for these types (`entry.rs`). All ranks run the same
-//!    program: [`Objects::run`] compares it.
+//!    program: [`Objects::attach`] compares it.
 //! 2. *Bytes.* Arguments and results that travel are bytes of [`Portable`] types, or of what is lent, and are made values once where they
 //!    arrive, of exactly as many bytes. Extensions of their links are 0 where they arrive.
 //! 3. *Lent.* What is lent is borrowed until the task has ended, of which whoever has lent it hears before it goes on: a scope waits
@@ -37,6 +37,7 @@ pub(crate) use lend::drop_payload;
 pub use lend::{Arguments, Lent};
 pub(crate) use pool::is_within_run;
 pub use pool::{TaskCounts, task_counts};
+pub(crate) use program::program;
 pub(crate) use room::ask_for_room;
 pub use run::RunOptions;
 pub use scope::{JoinHandle, Scope, scope, spawn, spawn_to};

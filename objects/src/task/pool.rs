@@ -21,7 +21,7 @@
 use super::alone;
 use super::job::{Leaves, Packed, Work};
 use super::travel;
-use crate::heap::{ObjectError, pass_on};
+use crate::heap::{Messages, ObjectError, pass_on};
 use crossbeam_deque::{Injector, Steal, Stealer, Worker};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::{Cell, RefCell};
@@ -286,7 +286,7 @@ impl Pool {
         self.is_closed.store(true, Ordering::SeqCst);
         self.watch.wake();
         // Whoever is not one of the pool's, and waits for room elsewhere.
-        self.runtime.endpoint().notify_local();
+        self.runtime.messages().notify_local();
     }
 
     pub fn counts(&self) -> TaskCounts {
@@ -307,7 +307,7 @@ impl Pool {
         let bench = std::mem::take(&mut *lock(&self.bench));
         self.benched.fetch_sub(bench.len(), Ordering::SeqCst);
         bench.iter().for_each(Benched::call);
-        self.runtime.endpoint().notify_local();
+        self.runtime.messages().notify_local();
         self.watch.wake();
     }
 
@@ -373,7 +373,7 @@ impl Pool {
     pub fn wake_one(&self) {
         self.counters.wakes.fetch_add(1, Ordering::Relaxed);
         if self.idle.load(Ordering::SeqCst) > 0 {
-            return self.runtime.endpoint().notify_local();
+            return self.runtime.messages().notify_local();
         }
         self.call_one();
     }
@@ -554,14 +554,14 @@ impl Pool {
         fence(Ordering::SeqCst);
         if self.has_listener.load(Ordering::SeqCst) {
             // One is enough.
-            self.runtime.endpoint().notify_local();
+            self.runtime.messages().notify_local();
         }
         if !may_help && self.has_work() {
             // It will not do it itself.
             self.wake_one();
         }
         let is_so = || is_over() || (may_help && self.has_work());
-        let waited = self.runtime.endpoint().wait_until(deadline, is_so);
+        let waited = self.runtime.messages().wait_until(deadline, is_so);
         self.idle.fetch_sub(usize::from(may_help), Ordering::SeqCst);
         self.left_endpoint(|| self.waiting.fetch_sub(1, Ordering::SeqCst));
         Ok(waited.map_err(vgas::Error::from)?)
@@ -725,7 +725,7 @@ impl Pool {
     /// Gives a task to a rank that wants one, if so many wait here beyond those for which a thread of this rank is idle. Takes an eighth of
     /// this rank's time at most.
     pub fn give(&self, beyond: usize) {
-        if self.runtime.endpoint().in_handler() {
+        if self.runtime.messages().in_handler() {
             return;
         }
         let Ok(mut gives_after) = self.gives_after.try_lock() else { return };
@@ -785,7 +785,7 @@ impl Pool {
             Some(_) => None,
             None => {
                 let is_room = || lock(&self.away).len() < AWAY_MAX;
-                if !is_answer && !is_room() && !self.runtime.endpoint().in_handler() {
+                if !is_answer && !is_room() && !self.runtime.messages().in_handler() {
                     // An error is the endpoint's, and found by who waits for the task.
                     let _ = self.wait(is_room, is_room);
                 }

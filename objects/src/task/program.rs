@@ -1,4 +1,4 @@
-//! What tells programs apart: a task's number means the same only in the same program.
+//! A number that tells programs apart: types, and numbers of tasks, mean the same only in the same program.
 
 use super::entry::table;
 use rustc_hash::FxHasher;
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 /// A number of this process's program: of its table of tasks, and of all bytes of its file that are loaded: code, constants, and the
 /// build-id, where the linker has written one. What a debugger or a packager changes beside them is no other program. Computed once: some
 /// milliseconds.
-pub(super) fn program() -> u64 {
+pub(crate) fn program() -> u64 {
     static PROGRAM: OnceLock<u64> = OnceLock::new();
     *PROGRAM.get_or_init(|| {
         let mut hasher = FxHasher::default();

@@ -2,7 +2,7 @@
 
 use super::pool::{self, Pool};
 use super::travel::{self, Said};
-use crate::heap::{ObjectError, Room, give_back, room_for};
+use crate::heap::{Messages, ObjectError, Room, give_back, room_for};
 use crate::slab::Class;
 use crate::word::Word;
 use rustc_hash::FxHashMap;
@@ -31,7 +31,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// a rank that is lost.
 pub(crate) fn ask_for_room(rank: Rank, class: Class) -> Result<Option<Room>, ObjectError> {
     let pool = pool::pool()?;
-    if pool.is_over() || pool.runtime.is_lost(rank) || pool.runtime.endpoint().in_handler() {
+    if pool.is_over() || pool.runtime.is_lost(rank) || pool.runtime.messages().in_handler() {
         return Ok(None);
     }
     let number = pool.next.fetch_add(1, Ordering::Relaxed);

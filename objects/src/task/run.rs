@@ -1,12 +1,10 @@
 //! Workers: threads of each rank that run tasks, from the beginning of [`Objects::run`] to its end.
 
 use super::pool::{Member, Pool, is_within_run, pool};
-use super::program::program;
 use super::{spare, travel};
 use crate::heap::{ObjectError, Objects, complain, goes_on};
 use crossbeam_deque::Worker;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use vgas::Rank;
 
 /// The watch's stack at least: it takes in messages.
 const WATCH_STACK_BYTES: usize = 512 << 10;
@@ -55,7 +53,7 @@ impl Objects {
     /// ```
     ///
     /// # Errors
-    /// Within another run; when the ranks do not run the same program (the job ends then), a worker cannot be started, or a peer is lost. Where the job goes on
+    /// Within another run; when a worker cannot be started, or a peer is lost. Where the job goes on
     /// without a node that is lost as ranks begin, some of them may have begun: the run ends there with nothing done, and they return none.
     /// With the first rank, `main` is lost: the job ends, also where it would go on without another.
     ///
@@ -69,19 +67,12 @@ impl Objects {
                 "`Objects::run` is called within a run: it has one `main` at a time".into(),
             ));
         }
-        let program = program().to_le_bytes();
         let heard = |why: vgas::Error| {
             travel::is_main_lost(runtime);
             ObjectError::from(why)
         };
-        let all = runtime.barrier_exchange(&program).map_err(heard)?;
-        if let Some(other) = all.iter().position(|said| *said != program) {
-            let (me, other) = (self.rank(), Rank(other as u32));
-            let why = format!("{me} and {other} do not run the same program: tasks would not be the same");
-            // The job ends with it, whatever the programs do with the error.
-            let _ = runtime.abort(&why, 1);
-            return Err(ObjectError::Usage(why));
-        }
+        // All have ended the run before.
+        runtime.barrier().map_err(heard)?;
         let pool = pool()?;
         let workers = options.workers.max(1);
         let is_first = self.rank() == travel::FIRST;

@@ -10,13 +10,13 @@ use super::job::{Leaves, Packed, Work};
 use super::lend::{GIVES, LENDER, MISREAD, stopped};
 use super::pool::{self, Pool};
 use super::see_others;
-use crate::heap::{ObjectError, Room, cannot_go_on, complain, note_given, pass_on};
+use crate::heap::{Messages, ObjectError, Room, cannot_go_on, complain, note_given, pass_on};
 use crate::slab::Class;
 use crate::word::Word;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
-use vgas::{Arrived, NodeId, Rank, Runtime, Token};
+use vgas::{Arrived, NodeId, Payload, Rank, Runtime, Source, Token};
 
 /// The handler's index among libraries' (CONTRIBUTING.md).
 const HANDLER: u8 = 112;
@@ -179,8 +179,8 @@ pub(crate) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
             _ => token.refuse(format!("words {words:?} mean nothing to tasks")),
         }
     };
-    runtime.endpoint().on_lost_node(move |_, node| pool.lose(node));
-    Ok(runtime.endpoint().register_library(HANDLER, take_in).map_err(vgas::Error::from)?)
+    runtime.messages().on_lost_node(move |_, node| pool.lose(node));
+    Ok(runtime.messages().register_library(HANDLER, take_in).map_err(vgas::Error::from)?)
 }
 
 fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said: Said, bytes: &[u8]) {
@@ -193,7 +193,7 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
         // having met.
         Said::Run { origin, number, .. } if has_ended && origin == from => {
             let ended = Said::Ended { number, rank: pool.runtime.rank() };
-            token.check(token.reply_medium(HANDLER, &ended.words(run), &stopped(pool.runtime)));
+            answer(token, run, &ended, &stopped(pool.runtime));
         }
         Said::Run { entry, origin, number, leaves, hops, is_answer, meets }
             if is_of_this_run || has_ended =>
@@ -238,7 +238,7 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
         }
         Said::Wanted { number, .. } => {
             let none = Said::Room { number, word: 0, free: 0 };
-            token.check(token.reply_short(HANDLER, &none.words(run)));
+            answer(token, run, &none, &[]);
         }
         Said::Room { number, word, free } => {
             let room = Room { word: Word::from_bits(word), free };
@@ -253,12 +253,12 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
                 (None, Some(word)) => note_given(word),
                 (None, None) => return token.refuse("it passes on what has no word"),
             }
-            token.check(token.reply_short(HANDLER, &Said::Noted { number }.words(run)));
+            answer(token, run, &Said::Noted { number }, &[]);
         }
         Said::Noted { number } => {
             lock(&pool.notes).remove(&number);
         }
-        Said::Whether if has_ended => token.check(token.reply_short(HANDLER, &Said::Stop.words(run))),
+        Said::Whether if has_ended => answer(token, run, &Said::Stop, &[]),
         // Of a run that is over, and one that goes on.
         Said::Hungry | Said::Stop | Said::Whether => {}
     }
@@ -344,6 +344,13 @@ pub(super) fn stop(pool: &Pool) -> Result<(), ObjectError> {
     told
 }
 
+/// Answers a message of this folder.
+fn answer(token: &Token<'_>, run: u32, said: &Said, bytes: &[u8]) {
+    let payload = if bytes.is_empty() { Payload::Short } else { Payload::Medium(Source::of(bytes)) };
+    // SAFETY: this folder's own handler, with what it decodes.
+    token.check(unsafe { token.reply_library(HANDLER, &said.words(run), payload) });
+}
+
 pub(super) fn tell(pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result<(), ObjectError> {
     tell_of(pool.run.load(Ordering::SeqCst), pool, to, said, bytes)
 }
@@ -351,7 +358,7 @@ pub(super) fn tell(pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result<(
 /// The same, of this run.
 fn tell_of(run: u32, pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result<(), ObjectError> {
     pool.counters.sent.fetch_add(1, Ordering::Relaxed);
-    Ok(pool.runtime.request(to, HANDLER, &said.words(run), bytes)?)
+    Ok(pool.runtime.send(to, HANDLER, &said.words(run), bytes)?)
 }
 
 /// A task that another rank has begun.

@@ -86,6 +86,12 @@ fn job(objects: &Objects) -> &vgas::Runtime {
     unsafe { objects.runtime() }
 }
 
+/// The endpoint under the heap.
+fn endpoint(objects: &Objects) -> &vgas::Endpoint {
+    // SAFETY: the scenarios count what was sent.
+    unsafe { job(objects).raw_endpoint() }
+}
+
 /// Longer than any job takes to notice that a rank is gone, also beside programs that compute.
 const NOTICED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -199,7 +205,16 @@ fn run_rank(name: &str, seed: u64) -> Outcome {
         tasks::become_another(seed)?;
     }
     let scenario = all().find(|scenario| scenario.name == name).ok_or_else(|| format!("no {name}"))?;
-    let objects = Objects::attach(vgas::Runtime::init()?, &scenario.heap)?;
+    let runtime = vgas::Runtime::init()?;
+    if name == scenarios::PLAIN_RANK && runtime.rank().0 == 1 {
+        return scenarios::attach_plainly(&runtime, &scenario.heap);
+    }
+    let attached = Objects::attach(runtime, &scenario.heap);
+    if name == tasks::OTHER_PROGRAM {
+        // All have become what they are to be.
+        let _ = std::fs::remove_dir_all(tasks::other_folder(seed));
+    }
+    let objects = attached?;
     (scenario.rank)(&objects, seed)?;
     Ok(objects.finalize()?)
 }

@@ -68,7 +68,7 @@ fn to_first(objects: &Objects, count: u64, seed: u64) -> Result<Vec<Boxes>, Obje
 
 /// Messages that carry so many objects of a node.
 fn messages_for(objects: &Objects, count: u64) -> u64 {
-    let most = crate::job(objects).endpoint().medium_bytes_max();
+    let most = crate::job(objects).medium_bytes_max();
     count.div_ceil(((most - 64) / (size_of::<Object>() + 8)) as u64)
 }
 

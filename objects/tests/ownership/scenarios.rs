@@ -3,7 +3,7 @@
 use crate::{HEAP, JOBS, Outcome, Scenario};
 use rustix::process::{Signal, getpid, kill_process};
 use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::{Counter, Rank};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
 use vgas_objects::sync::DAtomicU64;
 use vgas_objects::{
     DBox, HeapOptions, MutRef, ObjectError, Objects, Portable, Ref, RunOptions, Shareable, Word, dalloc,
@@ -82,7 +82,30 @@ pub const ALL: &[Scenario] = &[
         rank: killed,
         ends_with: Some("killed by signal 9"),
     },
+    Scenario {
+        name: PLAIN_RANK,
+        jobs: &[(2, 1), (2, 2)],
+        heap: HEAP,
+        rank: |_, _| Err("it has attached".into()),
+        ends_with: Some("attaches a heap of objects (Objects::attach), rank 1 plain segments"),
+    },
 ];
+
+/// Goal: no rank has a heap's segment as a plain one, by which safe code could write into other ranks' objects.
+pub const PLAIN_RANK: &str = "plain_rank";
+
+/// The second rank of [`PLAIN_RANK`] asks for the segment that a heap has.
+pub fn attach_plainly(runtime: &Runtime, heap: &HeapOptions) -> Outcome {
+    let spec = SegmentSpec {
+        tiered_bytes: heap.bytes,
+        one_address: true,
+        home_only: true,
+        ..SegmentSpec::default()
+    };
+    runtime.attach(&spec)?;
+    runtime.put(GlobalAddress::tiered(Rank(0), 0), &[u64::MAX; 512])?;
+    Err("it has written into the heap".into())
+}
 
 /// Waits until others have made a number so large: an error after as long as the loss of a rank may take to be noticed.
 pub fn reaches(number: &DAtomicU64, wanted: u64) -> Outcome {
@@ -424,7 +447,7 @@ fn beyond_memory(objects: &Objects, seed: u64) -> Outcome {
 
 /// Messages that this rank has sent to other nodes; of a job over shared memory, to anybody.
 pub fn sent(objects: &Objects) -> u64 {
-    let counts = crate::job(objects).endpoint().counts();
+    let counts = crate::endpoint(objects).counts();
     let through = |carrier: CarrierCounts| carrier.requests + carrier.replies;
     match through(counts.network) {
         0 => through(counts.smp),

@@ -55,7 +55,7 @@ fn change(first: &mut Node, by: u64) {
 
 /// Messages in which a list comes: as many nodes in each as it has room for.
 fn messages_for(objects: &Objects, count: u64) -> u64 {
-    let most = crate::job(objects).endpoint().medium_bytes_max() - 64;
+    let most = crate::job(objects).medium_bytes_max() - 64;
     let with_the_first = 1 + ((most - size_of::<Node>()) / NODE_BYTES).min(1023) as u64;
     count.div_ceil(with_the_first)
 }

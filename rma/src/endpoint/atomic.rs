@@ -50,7 +50,7 @@ fn on_atomic(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
         Err(error) => return endpoint.fail(error),
     };
     let [was_low, was_high] = low_high(was);
-    token.check(token.reply(FETCHED, &[low, high, was_low, was_high], Payload::Short));
+    token.check(token.answer(FETCHED, &[low, high, was_low, was_high], Payload::Short));
 }
 
 fn on_fetched(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {

@@ -286,7 +286,7 @@ fn on_learn(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
     };
     let bytes = endpoint.part_bytes(part).unwrap_or(NONE);
     let [bytes_low, bytes_high] = low_high(bytes);
-    token.check(token.reply(FETCHED, &[low, high, bytes_low, bytes_high], Payload::Short));
+    token.check(token.answer(FETCHED, &[low, high, bytes_low, bytes_high], Payload::Short));
 }
 
 fn on_forget(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
@@ -299,7 +299,7 @@ fn on_forget(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
         Ok(_) => return token.refuse(format!("the end of region {region}")),
         Err(error) => return endpoint.fail(error),
     }
-    token.check(token.reply(DONE, &[low, high], Payload::Short));
+    token.check(token.answer(DONE, &[low, high], Payload::Short));
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ fn on_put_pieces(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
         }
         rest = after;
     }
-    token.check(token.reply(DONE, &[low, high], Payload::Short));
+    token.check(token.answer(DONE, &[low, high], Payload::Short));
 }
 
 fn on_get_pieces(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
@@ -120,9 +120,9 @@ fn on_get_pieces(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
     let source = Source::of(&packed);
     token.check(if endpoint.answers_gets_directly(token.from()) {
         let destination = Destination::Operation { id: number(low, high), offset: number(to_low, to_high) };
-        token.reply(DATA, &[low, high], Payload::Long(source, destination))
+        token.answer(DATA, &[low, high], Payload::Long(source, destination))
     } else {
-        token.reply(DATA_MEDIUM, &[low, high, to_low, to_high], Payload::Medium(source))
+        token.answer(DATA_MEDIUM, &[low, high, to_low, to_high], Payload::Medium(source))
     });
 }
 

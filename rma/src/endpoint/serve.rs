@@ -57,7 +57,7 @@ fn on_put(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
     let (&[low, high], Arrived::Long(..)) = (arguments, payload) else {
         return token.refuse("a malformed put");
     };
-    token.check(token.reply(DONE, &[low, high], Payload::Short));
+    token.check(token.answer(DONE, &[low, high], Payload::Short));
 }
 
 fn on_done(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
@@ -81,9 +81,9 @@ fn on_get(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
         && source.bytes() <= endpoint.long_bytes_max()
     {
         let destination = Destination::Operation { id: number(low, high), offset: number(to_low, to_high) };
-        token.reply(DATA, &[low, high], Payload::Long(source, destination))
+        token.answer(DATA, &[low, high], Payload::Long(source, destination))
     } else if source.bytes() <= endpoint.medium_bytes_max() {
-        token.reply(DATA_MEDIUM, &[low, high, to_low, to_high], Payload::Medium(source))
+        token.answer(DATA_MEDIUM, &[low, high, to_low, to_high], Payload::Medium(source))
     } else {
         return token.refuse(format!("a get of {bytes} bytes in one message"));
     };
@@ -120,7 +120,7 @@ fn on_memset(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
         Ok(address) => unsafe { fill(address, value as u8, bytes as usize) },
         Err(error) => return token.endpoint().fail(error),
     }
-    token.check(token.reply(DONE, &[low, high], Payload::Short));
+    token.check(token.answer(DONE, &[low, high], Payload::Short));
 }
 
 impl Endpoint {

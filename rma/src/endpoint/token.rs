@@ -1,6 +1,6 @@
 //! What a handler may do with the message that it handles.
 
-use super::Endpoint;
+use super::{Endpoint, handler_index};
 use crate::address::Peer;
 use crate::conduit::Sent;
 use crate::error::{Result, RmaError};
@@ -20,8 +20,16 @@ impl<'a> Token<'a> {
         Self { endpoint, from, direction, replied: Cell::new(false) }
     }
 
-    /// The endpoint that delivers.
-    pub fn endpoint(&self) -> &'a Endpoint {
+    pub(crate) fn endpoint(&self) -> &'a Endpoint {
+        self.endpoint
+    }
+
+    /// Returns the endpoint that delivers.
+    ///
+    /// # Safety
+    /// It reaches whatever the job has. The caller sends no message to a handler, and writes into no pinned segment, that belong
+    /// to a library other than its own or to the cache.
+    pub unsafe fn raw_endpoint(&self) -> &'a Endpoint {
         self.endpoint
     }
 
@@ -36,8 +44,27 @@ impl<'a> Token<'a> {
     }
 
     /// Answers the request. Never waits; the source is reusable when it returns, and may lie anywhere (see
-    /// [`Endpoint::set_absent`]). Where the job goes on without lost nodes, an answer to one is dropped. [`RmaError::Usage`] for a second reply, and in the handler of a reply.
+    /// [`Endpoint::set_absent`]). Where the job goes on without lost nodes, an answer to one is dropped.
+    ///
+    /// # Errors
+    /// [`RmaError::Usage`] for a second reply, in the handler of a reply, and for an index below [`handler_index::USER`].
     pub fn reply(&self, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
+        if handler < handler_index::USER {
+            return Err(RmaError::Usage(format!("handler index {handler}: programs have 128 to 255")));
+        }
+        self.answer(handler, arguments, payload)
+    }
+
+    /// [`Token::reply`] to a handler of any index.
+    ///
+    /// # Safety
+    /// The handler is one of the caller's library, and takes these bytes.
+    pub unsafe fn reply_library(&self, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
+        self.answer(handler, arguments, payload)
+    }
+
+    /// [`Token::reply`] to any handler.
+    pub(crate) fn answer(&self, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
         if self.direction == Direction::Reply {
             return Err(RmaError::Usage("a reply can't be replied to".into()));
         }

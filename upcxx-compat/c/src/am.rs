@@ -4,7 +4,7 @@ use crate::call;
 use crate::code;
 use crate::coll;
 use crate::fatal::fail;
-use crate::job::{self, RawHandler};
+use crate::job::{self, Raw as _, RawHandler};
 use crate::launch::CONDUIT_IBV;
 use crate::long::{self, Long};
 use crate::segment;
@@ -302,7 +302,8 @@ unsafe fn reply(
     let (Some(token), Some(words), Some(payload)) = (unsafe { token_of(token) }, words, payload) else {
         return code::BAD_ARG;
     };
-    match token.reply(handler, words, payload) {
+    // SAFETY: the client's own handlers, and this interface's.
+    match unsafe { token.reply_library(handler, words, payload) } {
         Ok(()) => code::OK,
         Err(vgas_rma::RmaError::Usage(_)) => code::BAD_ARG,
         Err(error) => fail(error),

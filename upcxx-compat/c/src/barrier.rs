@@ -3,7 +3,7 @@
 use crate::am;
 use crate::code;
 use crate::fatal::fail;
-use crate::job;
+use crate::job::{self, Raw as _};
 use libc::c_int;
 use vgas_rma::conduit::smp::CARRIED_BYTES_MAX;
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome};

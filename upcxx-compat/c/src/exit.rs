@@ -8,7 +8,7 @@
 //! that allocates waits for itself for ever. So a thread of its own, which waits from the start, makes the announcement, and
 //! ends the process if the other one does not come to its end afterwards. It also tells of errors that end the job.
 
-use crate::job;
+use crate::job::{self, Raw as _};
 use libc::{c_int, c_void};
 use rustix::io::Errno;
 use rustix::thread::futex;

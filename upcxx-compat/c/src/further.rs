@@ -2,7 +2,7 @@
 
 use crate::code;
 use crate::fatal::fail;
-use crate::job;
+use crate::job::{self, Raw as _};
 use crate::transfer::copied;
 use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;

@@ -6,7 +6,7 @@
 use crate::am;
 use crate::code;
 use crate::fatal::{fail, fatal};
-use crate::job;
+use crate::job::{self, Raw as _};
 use libc::{c_int, c_void};
 use std::cell::{Cell, RefCell};
 use vgas_cache::client::Pending;

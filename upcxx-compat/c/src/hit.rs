@@ -1,7 +1,7 @@
 //! What `vgasi_hit.h` needs to use cached pages of tiered segments without a call: the addresses of the node's pool in this
 //! process, and each thread's record (`vgas_cache::pool::mirror`).
 
-use crate::job;
+use crate::job::{self, Raw as _};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use vgas_cache::client::Client;

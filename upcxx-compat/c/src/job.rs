@@ -10,13 +10,42 @@ use crate::launch;
 use crate::long;
 use crate::segment;
 use libc::{c_char, c_int};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use vgas::{Runtime, say};
-use vgas_rma::endpoint::handler_index;
+use vgas_cache::client::Client;
+use vgas_rma::collective::Collectives;
+use vgas_rma::endpoint::{Endpoint, handler_index};
 
 /// A C function of any type; its message tells which (rule 3).
 pub type RawHandler = unsafe extern "C" fn();
+
+/// What the interface uses beside the safe functions of a [`Runtime`]: its promises to C programs are those of unsafe code.
+pub(crate) trait Raw {
+    fn endpoint(&self) -> &Arc<Endpoint>;
+    fn client(&self) -> &Client;
+    fn collectives(&self) -> &Arc<Collectives>;
+}
+
+impl Raw for Runtime {
+    #[inline]
+    fn endpoint(&self) -> &Arc<Endpoint> {
+        // SAFETY: segments, and handlers from 127 on, are this interface's and its client's: no other library is in the process.
+        unsafe { self.raw_endpoint() }
+    }
+
+    #[inline]
+    fn client(&self) -> &Client {
+        // SAFETY: as above.
+        unsafe { self.raw_client() }
+    }
+
+    #[inline]
+    fn collectives(&self) -> &Arc<Collectives> {
+        // SAFETY: as above.
+        unsafe { self.raw_collectives() }
+    }
+}
 
 /// What this process knows of its job.
 pub(crate) struct Job {

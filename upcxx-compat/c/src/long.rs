@@ -5,7 +5,7 @@
 //! put first and then announced. A handler must not wait for a put, so replies carry all of theirs.
 
 use crate::fatal::fail;
-use crate::job;
+use crate::job::{self, Raw as _};
 use crate::segment;
 use crate::transfer::copied;
 use libc::c_void;

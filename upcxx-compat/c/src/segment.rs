@@ -13,7 +13,7 @@ use crate::code;
 use crate::environment::is_on;
 use crate::fatal::{fail, fatal};
 use crate::hit;
-use crate::job;
+use crate::job::{self, Raw as _};
 use libc::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};

@@ -2,7 +2,7 @@
 
 use crate::fatal::fail;
 use crate::handle::Operation;
-use crate::job;
+use crate::job::{self, Raw as _};
 use crate::segment::{checked_offset, is_tiered, own};
 use libc::{c_int, c_void};
 use vgas_rma::{Rank, RmaError};

@@ -1,7 +1,8 @@
 //! Atomic updates of words of segments, of whichever kind: `vgasnet_update_…`.
 
 use crate::fatal::{fail, fatal};
-use crate::{job, segment};
+use crate::job::{self, Raw as _};
+use crate::segment;
 use libc::{c_int, c_void};
 use vgas::Kind;
 use vgas_cache::client::SegmentUpdate;

@@ -12,7 +12,7 @@
 
 use crate::fatal::{fail, fatal};
 use crate::handle::{Operation, vgasi_accumulate, vgasi_wait};
-use crate::job;
+use crate::job::{self, Raw as _};
 use crate::runs::{self, Piece, Run, copy_run};
 use crate::section::{Section, TooLarge};
 use crate::segment::{self, Reach};

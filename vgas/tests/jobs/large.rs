@@ -25,7 +25,7 @@ const HALF: usize = 8 << 20;
 
 /// Bytes read from NVMe by all nodes, and faults of this rank.
 fn counts(runtime: &Runtime) -> Result<[u64; 2], Box<dyn std::error::Error>> {
-    let client = runtime.client();
+    let client = crate::client(runtime);
     let (rank, agent) = (client.counters(), client.node_counters());
     let read = rank.get(Counter::NvmReadBytes) + agent.get(Counter::NvmReadBytes);
     Ok([runtime.all_reduce(read, u64::wrapping_add)?, rank.get(Counter::Faults)])
@@ -69,7 +69,7 @@ fn large(runtime: &Runtime, seed: u64) -> Outcome {
         assert!(found == new, "a get after a put");
     }
     let base = runtime.local()?.base();
-    let client = runtime.client();
+    let client = crate::client(runtime);
     measure("a put from the own segment", once, &mut || {
         // SAFETY: the lower half of the own segment, which nobody writes meanwhile.
         unsafe { client.put(owner, HALF as u64, base, HALF)? };

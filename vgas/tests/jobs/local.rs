@@ -216,7 +216,8 @@ fn sweep(runtime: &Runtime, seed: u64) -> Outcome {
         }
     });
     equal("wrong words", wrong.into_inner(), 0)?;
-    let faults = runtime.client().counters().iter().find(|(counter, _)| *counter == vgas::Counter::Faults);
+    let faults =
+        crate::client(runtime).counters().iter().find(|(counter, _)| *counter == vgas::Counter::Faults);
     equal("at least a fault a page", faults.is_some_and(|(_, faults)| faults >= BYTES / 4096), true)?;
     // Gets see the same.
     for first in (0..words.words).step_by(8192) {
@@ -231,7 +232,7 @@ fn sweep(runtime: &Runtime, seed: u64) -> Outcome {
 /// before each store, and storing to several columns in turn, on a thread of its own as well; finds what was written; and pages
 /// apart fault by themselves.
 fn in_order(runtime: &Runtime, seed: u64) -> Outcome {
-    let page_words = runtime.client().page_bytes() / 8;
+    let page_words = runtime.page_bytes() / 8;
     let vgas::config::Auto::Is(cache) = &runtime.settings().cache.size else {
         return Err("no cache size".into());
     };
@@ -242,7 +243,7 @@ fn in_order(runtime: &Runtime, seed: u64) -> Outcome {
     let value = |round: u64, page: usize| (page as u64 + 1).wrapping_mul(seed | 1) ^ round << 60;
     let word = |page: usize| page * page_words + page % page_words;
     let faults = || {
-        let counters = runtime.client().counters();
+        let counters = crate::client(runtime).counters();
         counters.iter().find(|(counter, _)| *counter == vgas::Counter::Faults).map_or(0, |(_, faults)| faults)
     };
     let mut wrong = 0;

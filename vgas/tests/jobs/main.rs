@@ -134,6 +134,12 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// The cache client, of which the scenarios look at what they have no other way to see.
+fn client(runtime: &vgas::Runtime) -> &vgas_cache::client::Client {
+    // SAFETY: the segments are the scenarios' own.
+    unsafe { runtime.raw_client() }
+}
+
 fn run_job(name: &str, seed: u64, setting: &Setting) -> Result<(), String> {
     let flags = setting.settings.iter().map(|(name, text)| FlagValue {
         flag: "--set".into(),

@@ -55,7 +55,7 @@ const CASES: &[Case] = &[
 ];
 
 fn misses(runtime: &Runtime, _: u64) -> Outcome {
-    let page = runtime.client().page_bytes() as u64;
+    let page = runtime.page_bytes() as u64;
     let me = runtime.rank().0;
     let tiered_bytes = if me == 0 { CASES.len() as u64 * page } else { 0 };
     runtime.attach(&SegmentSpec { tiered_bytes, ..SegmentSpec::default() })?;

@@ -97,9 +97,9 @@ fn word(at: u64) -> u64 {
 
 fn own(runtime: &Runtime, seed: u64) -> Outcome {
     // Four times the cache, so that most pages are on NVMe alone.
-    let bytes = 4 * runtime.client().pool().layout().frames_bytes();
+    let bytes = 4 * runtime.cache_layout().frames_bytes();
     runtime.attach(&SegmentSpec { tiered_bytes: bytes, ..SegmentSpec::default() })?;
-    let page_bytes = runtime.client().page_bytes() as u64;
+    let page_bytes = runtime.page_bytes() as u64;
     let pages_all = bytes / page_bytes;
     let at = |offset: u64| GlobalAddress::tiered(Rank(0), offset);
     for page in 0..pages_all {
@@ -109,7 +109,7 @@ fn own(runtime: &Runtime, seed: u64) -> Outcome {
         runtime.put(at(begin), &words)?;
     }
     let local = runtime.local()?;
-    let pool = runtime.client().pool().clone();
+    let pool = crate::client(runtime).pool().clone();
     let is_stored = |page: &u64| pool.peek(PageIndex(*page)).state() == PageState::Stored;
     // In no order that looks like a scan, for which more would be read.
     let mut order: Vec<u64> = (0..pages_all).collect();

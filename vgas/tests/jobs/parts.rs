@@ -58,8 +58,8 @@ fn puts(seed: u64, round: u64, rank: u32, ranks: u32, words: u64) -> Vec<(Rank, 
 
 fn parts(runtime: &Runtime, seed: u64) -> Outcome {
     let (me, ranks) = (runtime.rank().0, runtime.ranks());
-    let page = runtime.client().page_bytes();
-    let frames = runtime.client().pool().layout().frames_bytes() / page as u64;
+    let page = runtime.page_bytes();
+    let frames = runtime.cache_layout().frames_bytes() / page as u64;
     let frames = frames * u64::from(runtime.nodes());
     let bytes = (PAGES_PER_FRAME * frames / u64::from(ranks)) * page as u64;
     runtime.attach(&SegmentSpec { tiered_bytes: bytes, ..SegmentSpec::default() })?;

@@ -276,7 +276,7 @@ fn count(runtime: &Runtime, segments: &[Segment]) -> Outcome {
         }
         if segment != segments[2] {
             let pin = runtime.pin(word, PinMode::Read)?;
-            let size = runtime.client().page_size_of((segment.id(), Rank(0))).bytes();
+            let size = crate::client(runtime).page_size_of((segment.id(), Rank(0))).bytes();
             if pin.range().end - pin.range().start != u64::from(size) {
                 return Err(format!("a page of {segment:?} is {:?}", pin.range()).into());
             }
@@ -288,9 +288,9 @@ fn count(runtime: &Runtime, segments: &[Segment]) -> Outcome {
 
 /// Of a segment whose pages stay at home, other nodes have no copies, whatever they do.
 fn stay_at_home(runtime: &Runtime, segment: Segment) -> Outcome {
-    let (pool, layout) = (runtime.client().pool(), runtime.layout());
+    let (pool, layout) = (crate::client(runtime).pool(), runtime.layout());
     for owner in (0..runtime.ranks()).map(Rank) {
-        let Some(partition) = runtime.client().partition((segment.id(), owner)) else {
+        let Some(partition) = crate::client(runtime).partition((segment.id(), owner)) else {
             return Err(format!("{segment:?} has no part of {owner}").into());
         };
         let is_home = layout.node_of(owner) == runtime.node();

@@ -125,7 +125,7 @@ pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
     let call = |order: &Order, owner: u32| -> Result<Answer, vgas::Error> {
         runtime.call::<Hand>(runtime.layout().node_of(Rank(owner)), order)
     };
-    let message = runtime.endpoint().medium_bytes_max();
+    let message = runtime.medium_bytes_max();
     let mut random = ChaCha8Rng::seed_from_u64(seed + u64::from(me));
     let mut known: Vec<Vec<u8>> = vec![vec![0; SHARE as usize]; ranks as usize];
     for step in 0..150u32 {

@@ -112,7 +112,7 @@ pub fn weighted(runtime: &Runtime, seed: u64) -> Outcome {
 
 /// The part of a segment that this node has in its cache.
 fn share_kept(runtime: &Runtime, segment: Segment) -> Result<f64, Box<dyn std::error::Error>> {
-    let (client, mut here, mut all) = (runtime.client(), 0, 0);
+    let (client, mut here, mut all) = (crate::client(runtime), 0, 0);
     for owner in (0..runtime.ranks()).map(vgas::Rank) {
         let partition = client.partition((segment.id(), owner)).ok_or("no part of a segment")?;
         all += partition.pages;

@@ -7,7 +7,7 @@ use super::team::{self, Team};
 use crate::am;
 use crate::code;
 use crate::fatal::{fail, fatal};
-use crate::job;
+use crate::job::{self, Raw as _};
 use libc::{c_int, c_void};
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -17,6 +17,7 @@ pub mod team;
 
 pub(crate) use team::prepare;
 
+use crate::job::Raw as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks, also after a panic elsewhere (which ends the job).

@@ -1,7 +1,7 @@
 //! Teams as C sees them: with the images of each member.
 
 use crate::fatal::{fail, fatal};
-use crate::job;
+use crate::job::{self, Raw as _};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};

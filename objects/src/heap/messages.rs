@@ -1,0 +1,26 @@
+//! The messages of this library to itself on other ranks.
+
+use std::sync::Arc;
+use vgas::{Endpoint, Rank, Runtime};
+
+/// A job's messages, as this library uses them.
+pub(crate) trait Messages {
+    /// Returns the endpoint. It is used to wait, and to learn what a message may hold.
+    fn messages(&self) -> &Arc<Endpoint>;
+
+    /// Sends bytes to a handler of this library.
+    fn send(&self, to: Rank, handler: u8, arguments: &[u32], bytes: &[u8]) -> vgas::Result<()>;
+}
+
+impl Messages for Runtime {
+    #[inline]
+    fn messages(&self) -> &Arc<Endpoint> {
+        // SAFETY: nothing is sent or written through it but what is this library's.
+        unsafe { self.raw_endpoint() }
+    }
+
+    fn send(&self, to: Rank, handler: u8, arguments: &[u32], bytes: &[u8]) -> vgas::Result<()> {
+        // SAFETY: the callers name handlers of this library, each with what its own file encodes.
+        unsafe { self.request_library(to, handler, arguments, bytes) }
+    }
+}

@@ -216,6 +216,8 @@
 // The derives name this crate as programs do.
 extern crate self as vgas_objects;
 
+#[cfg(feature = "runtime")]
+mod bytes;
 pub mod colour;
 #[cfg(feature = "runtime")]
 pub mod first_steps;

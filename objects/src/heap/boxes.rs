@@ -6,6 +6,7 @@ use super::error::ObjectError;
 use super::shape::Shape;
 use super::tied::TBox;
 use super::{Freed, Heap, OWN, drops, heap, leave_behind};
+use crate::bytes;
 use crate::glue::Glue;
 use crate::layout::Layout;
 use crate::portable::{Portable, Shareable};
@@ -195,11 +196,11 @@ impl<T: Portable> DBox<T> {
     /// # Panics
     /// When no room is left, as [`Box::new`] ends then; [`DBox::try_new`] gives the value back instead. And where there is no heap.
     #[track_caller]
-    pub fn new(value: T) -> Self {
+    pub fn new(mut value: T) -> Self {
         // Not by way of `try_new`: a value may be large, and each result that has it is another copy on the stack of a debug build.
         match slot_for::<T>() {
             Ok((word, true)) => Self::put_here(word, value),
-            Ok((word, false)) => match put_there(word, &value) {
+            Ok((word, false)) => match put_there(word, &mut value) {
                 Ok(()) => {
                     std::mem::forget(value);
                     Self::of(word)
@@ -214,10 +215,10 @@ impl<T: Portable> DBox<T> {
     ///
     /// # Errors
     /// With the value, when no room is left, or there is no heap: [`ObjectError::Full`] says how much was wanted, and who was asked.
-    pub fn try_new(value: T) -> Result<Self, Refused<T>> {
+    pub fn try_new(mut value: T) -> Result<Self, Refused<T>> {
         let placed = slot_for::<T>().and_then(|(word, is_here)| match is_here {
             true => Ok((word, true)),
-            false => put_there(word, &value).map(|()| (word, false)),
+            false => put_there(word, &mut value).map(|()| (word, false)),
         });
         match placed {
             Ok((word, true)) => Ok(Self::put_here(word, value)),
@@ -243,7 +244,7 @@ impl<T: Portable> DBox<T> {
     ///
     /// # Errors
     /// With the box, as [`DBox::try_new`].
-    pub fn try_from_box(value: Box<T>) -> Result<Self, Refused<Box<T>>> {
+    pub fn try_from_box(mut value: Box<T>) -> Result<Self, Refused<Box<T>>> {
         let placed = slot_for::<T>().and_then(|(word, is_here)| match is_here {
             true => {
                 let to = with_exposed_provenance_mut::<T>(word.address() as usize);
@@ -251,7 +252,7 @@ impl<T: Portable> DBox<T> {
                 unsafe { to.copy_from_nonoverlapping(&raw const *value, 1) };
                 Ok(word)
             }
-            false => put_there(word, &*value).map(|()| word),
+            false => put_there(word, &mut *value).map(|()| word),
         });
         match placed {
             Ok(word) => {
@@ -373,12 +374,9 @@ fn slot_for<T: Portable>() -> Result<(Word, bool), ObjectError> {
 /// Writes a value into a slot of another rank, which that has just given. The caller gives the value up.
 #[cold]
 #[inline(never)]
-fn put_there<T: Portable>(word: Word, value: &T) -> Result<(), ObjectError> {
+fn put_there<T: Portable>(word: Word, value: &mut T) -> Result<(), ObjectError> {
     leave_behind(value);
-    let from = std::ptr::from_ref(value).cast::<u8>();
-    // SAFETY: the bytes of the value, which only the caller has; padding is never looked at.
-    let bytes = unsafe { std::slice::from_raw_parts(from, size_of::<T>()) };
-    heap()?.put_elsewhere(word, const { &Shape::of::<T>() }, bytes)
+    heap()?.put_elsewhere(word, const { &Shape::of::<T>() }, bytes::of(value))
 }
 
 /// Moves a value out of the heap, and frees its slot.

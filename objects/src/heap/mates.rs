@@ -265,8 +265,7 @@ impl Heap {
 
     fn read_from_mate(&self, word: Word, shape: &Shape, from: u64, to: u64) -> Result<(), ObjectError> {
         // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
-        let bytes: &mut [u8] =
-            unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(to as usize), shape.bytes) };
+        let bytes = unsafe { super::room(to, shape.bytes) };
         self.runtime.get(self.locate(from), bytes).map_err(|why| self.lost(word, shape, why))
     }
 

@@ -84,6 +84,7 @@ pub use text::DString;
 pub use tied::TBox;
 pub use vec::DVec;
 
+use crate::bytes::{assume_written, initialise};
 use crate::colour::{Event, Outcome, Slot, step};
 use crate::planted::{Fault, is_planted};
 use crate::portable::Portable;
@@ -92,6 +93,7 @@ use crate::word::{ADDRESS_BITS, ADDRESS_MASK, Colour, Link, Word};
 use copies::{Copies, Copy};
 use mates::Mates;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::mem::MaybeUninit;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -177,6 +179,8 @@ impl Mapped {
         let bytes = 8 * to.len() as u64;
         assert!(offset.is_multiple_of(8) && offset + bytes <= self.bytes, "{bytes} bytes at {offset}");
         let first = (self.base + offset) as usize;
+        // Values there may have padding.
+        assume_written(with_exposed_provenance_mut(first));
         for (at, word) in to.iter_mut().enumerate() {
             // SAFETY: rule 1: inside of the partition, and used as an atomic. What a thread writes there meanwhile, no other rank has been told
             // of, and nobody takes what is read for a value before it was read again.
@@ -327,6 +331,16 @@ pub(crate) fn rank_of(address: u64) -> Option<Rank> {
     let heap = heap().ok()?;
     let rank = heap.locate(address).rank;
     (rank.0 < heap.runtime.ranks()).then_some(rank)
+}
+
+/// Returns the memory of a slot, into which bytes come: a value that it had may have left padding.
+///
+/// # Safety
+/// Rule 1: so many bytes that are only the caller's, as long as they are used.
+unsafe fn room<'r>(address: u64, bytes: usize) -> &'r mut [u8] {
+    let first = with_exposed_provenance_mut::<MaybeUninit<u8>>(address as usize);
+    // SAFETY: the caller's promise.
+    initialise(unsafe { std::slice::from_raw_parts_mut(first, bytes) })
 }
 
 #[inline]

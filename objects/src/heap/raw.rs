@@ -9,6 +9,7 @@ use super::error::ObjectError;
 use super::period::PERIOD;
 use super::shape::Shape;
 use super::{DBox, OWN, Refused, discard, heap};
+use crate::bytes;
 use crate::portable::Portable;
 use crate::word::Word;
 use std::mem::MaybeUninit;
@@ -71,7 +72,7 @@ pub unsafe fn dread<T: Portable + Copy>(word: Word) -> Result<T, ObjectError> {
 /// As of [`dread`]; and nobody reads meanwhile.
 ///
 /// # Errors
-/// When the object cannot be had, or there is no room for the value on its way.
+/// When the object cannot be had.
 #[track_caller]
 pub unsafe fn dwrite<T: Portable + Copy>(word: Word, value: T) -> Result<(), ObjectError> {
     let (heap, here) = (heap()?, Location::caller());
@@ -84,12 +85,8 @@ pub unsafe fn dwrite<T: Portable + Copy>(word: Word, value: T) -> Result<(), Obj
     if shape.bytes == 0 {
         return Ok(());
     }
-    // In a slot, where all of its bytes are memory.
-    let new = DBox::try_new_here(value).map_err(|refused| *refused.why)?;
-    let from = with_exposed_provenance::<u8>(DBox::word(&new).address() as usize);
-    // SAFETY: rules 1 and 2: the slot of a box that nobody else has, and which stays until the bytes were written.
-    let bytes = unsafe { std::slice::from_raw_parts(from, shape.bytes) };
-    let written = heap.runtime.put(heap.locate(word.address()), bytes);
+    let mut value = value;
+    let written = heap.runtime.put(heap.locate(word.address()), bytes::of(&mut value));
     written.map_err(|why| heap.lost(word, shape, why).for_call(here))
 }
 

@@ -23,7 +23,6 @@ use crate::word::Word;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::panic::Location;
-use std::ptr::with_exposed_provenance_mut;
 use vgas::service::PendingCall;
 use vgas::{Change, GlobalAddress, NodeId};
 
@@ -331,9 +330,8 @@ impl Heap {
         let got = self.runtime.update_many(&marks).and_then(|_| {
             self.runtime.batch(|batch| {
                 all.iter().try_for_each(|one| {
-                    let to = with_exposed_provenance_mut(one.room.address() as usize);
                     // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
-                    let bytes: &mut [u8] = unsafe { std::slice::from_raw_parts_mut(to, one.shape.bytes) };
+                    let bytes = unsafe { super::room(one.room.address(), one.shape.bytes) };
                     batch.get(self.locate(one.word.address()), bytes)
                 })
             })

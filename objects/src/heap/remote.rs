@@ -9,7 +9,6 @@ use super::{Freed, Heap, OWN};
 use crate::service::{self, Answer, CopyAt, HeapService, NOTE_WORDS_MAX, Read, Request};
 use crate::slab::SERVED;
 use crate::word::Word;
-use std::ptr::with_exposed_provenance_mut;
 use std::sync::PoisonError;
 use vgas::{Change, GlobalAddress, NodeId, Rank};
 
@@ -26,7 +25,7 @@ impl Heap {
     /// Reads the bytes of another rank's object, after `served`, the word of its slot, was marked: its next writer must see it.
     ///
     /// # Safety
-    /// At `to` are as many bytes as its shape has, in which something was written before, and which only the caller has.
+    /// At `to` are as many bytes as its shape has, which only the caller has.
     pub(super) unsafe fn read(
         &self,
         word: Word,
@@ -39,7 +38,7 @@ impl Heap {
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(to), shape.bytes) };
+        let bytes = unsafe { super::room(to as u64, shape.bytes) };
         if self.is_backed_up(at.rank) {
             return self.read_backup(word, shape, bytes);
         }

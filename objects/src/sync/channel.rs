@@ -1,10 +1,10 @@
 //! Channels: values go from ranks to one that receives them, as they are (drust-osdi24.txt §4.1.2).
 
-use super::bytes::{give, take};
 use super::outlet::{
     BATCH_BYTES, Kind, Name, Outlet, Unsent, has_left, let_leave, outlet, settle_for, visited,
 };
 use super::wait;
+use crate::bytes::{self, give};
 use crate::heap::{DBox, DVec, ObjectError, has_links, is_lost, job, lost_node, pass_on};
 use crate::layout::Layout;
 use crate::planted::{Fault, is_planted};
@@ -130,6 +130,12 @@ impl End {
     fn is_lost<X>(&self, error: ObjectError, here: &'static Location<'static>) -> ObjectError {
         is_lost::<X>(error, self.number, NodeId(self.node), here)
     }
+}
+
+/// Makes bytes a value that has come, or was not sent.
+fn take<T: Portable>(value: &[u8]) -> T {
+    // SAFETY: the bytes of a value of the channel's type: it has one, and each value that was sent is taken once.
+    unsafe { bytes::take(value) }
 }
 
 /// Drops values that nobody receives.

@@ -15,7 +15,6 @@
 mod arc;
 mod atomic;
 mod barrier;
-mod bytes;
 mod channel;
 mod condvar;
 mod count;

@@ -6,6 +6,7 @@
 //! as bytes; who has it to read has a copy, which is never dropped. No pointer reaches it where it lies.
 
 use super::wait;
+use crate::bytes::{self, take};
 use crate::heap::{
     DBox, Loan, ObjectError, OpenLoan, Refused, borrow, cannot_be_had, cannot_go_on, discard, has_links, job,
     leave_behind, pass_on, place_of,
@@ -17,10 +18,9 @@ use crate::word::Link;
 use crate::{Layout, Portable, Shareable};
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
-use std::sync::atomic::Ordering;
 use vgas::{GlobalAddress, NodeId, Rank};
 
 /// Most bytes of a value that travels with its lock: what every network has in a message.
@@ -256,25 +256,13 @@ pub(crate) fn settle_locks() -> Result<Option<GlobalAddress>, ObjectError> {
     Ok(held)
 }
 
-/// Makes bytes a value of this process.
-pub(super) fn value_of<T: Portable>(bytes: &[u8]) -> MaybeUninit<Held<T>> {
-    let mut held = MaybeUninit::<Held<T>>::uninit();
-    // SAFETY: as many bytes as the type has, as `At::lock` has seen, and a value by the rule of this file.
-    unsafe {
-        held.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), size_of::<Held<T>>());
-        (*held.as_ptr()).links(&mut |link| link.extension.store(0, Ordering::Relaxed));
-    }
-    held
-}
-
-fn bytes_of<T: Portable>(held: &Held<T>) -> Vec<u8> {
+/// Gives the value up that is behind a lock, as bytes. It is not used again, and not dropped.
+fn bytes_of<T: Portable>(held: &mut Held<T>) -> Vec<u8> {
     // A home that is lost ends the job.
     let _ = super::outlet::settle_for(held);
     // What its links have found here counts no more.
     leave_behind(held);
-    let from = std::ptr::from_ref(held).cast::<u8>();
-    // SAFETY: the bytes of a value that only this thread has; padding is never looked at.
-    unsafe { std::slice::from_raw_parts(from, size_of::<Held<T>>()) }.to_vec()
+    bytes::of(held).to_vec()
 }
 
 impl<T: Portable> DMutex<T> {
@@ -364,7 +352,7 @@ impl<T: Portable> DMutex<T> {
         let at = self.at()?;
         let bytes = at.lock::<T>(false, false)?.ok_or_else(LockError::busy)?;
         // SAFETY: it is the owner's.
-        let held = ManuallyDrop::new(unsafe { value_of::<T>(&bytes).assume_init() });
+        let held = ManuallyDrop::new(unsafe { take::<Held<T>>(&bytes) });
         let given =
             poison_of(held.poison, at.offset).err().filter(|why| matches!(why, LockError::Given { .. }));
         let Self { of } = self;
@@ -410,7 +398,7 @@ impl<T: Portable> Guard<'_, T> {
     pub(super) fn of(at: At, bytes: &[u8]) -> Option<Self> {
         (bytes.len() == size_of::<Held<T>>()).then(|| {
             // SAFETY: it is this guard's alone.
-            let held = unsafe { value_of::<T>(bytes).assume_init() };
+            let held = unsafe { take::<Held<T>>(bytes) };
             let was_panicking = std::thread::panicking();
             let held = Box::new(ManuallyDrop::new(held));
             let At { owner, offset, node: home } = at;
@@ -426,7 +414,7 @@ impl<T: Portable> Guard<'_, T> {
     /// The bytes of its value, for who gives it back in another way.
     pub(super) fn leave(self) -> (At, Vec<u8>) {
         let mut this = ManuallyDrop::new(self);
-        let (at, bytes) = (this.at, bytes_of(&**this.held));
+        let (at, bytes) = (this.at, bytes_of(&mut **this.held));
         drop(this.loan.take());
         // SAFETY: not used again; only the box is freed, whose value is never dropped here.
         drop(unsafe { (std::ptr::read(&raw mut this.held), std::ptr::read(&raw mut this.holds)) });
@@ -461,7 +449,7 @@ impl<T: Portable> Drop for Guard<'_, T> {
         if std::thread::panicking() && !self.was_panicking {
             self.held.poison = POISONED;
         }
-        let bytes = bytes_of(&**self.held);
+        let bytes = bytes_of(&mut **self.held);
         // From here on its home has the value.
         drop(self.loan.take());
         self.at.unlock(Some(bytes), has_links(&self.held.value));
@@ -471,5 +459,28 @@ impl<T: Portable> Drop for Guard<'_, T> {
 impl<T: Portable + fmt::Debug> fmt::Debug for Guard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         T::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a value with padding is the same after it was given back and taken again, changed or not. Under Miri: nothing looks at padding.
+    #[test]
+    fn values_with_padding_are_given_back() {
+        type Value = (u8, Option<u32>, [(u16, u8); 2]);
+        let value: Value = (1, None, [(2, 3), (4, 5)]);
+        let at = At { owner: 0, offset: 64, node: NodeId(0) };
+        let bytes = bytes_of(&mut Held { poison: 0, value });
+        let mut guard = Guard::<Value>::of(at, &bytes).unwrap();
+        assert_eq!(*guard, value);
+        guard.1 = Some(6);
+        let (_, bytes) = guard.leave();
+        let guard = Guard::<Value>::of(at, &bytes).unwrap();
+        assert_eq!(*guard, (1, Some(6), value.2));
+        // Without a job, nobody takes it back.
+        guard.leave();
+        assert!(Guard::<Value>::of(at, &bytes[1..]).is_none());
     }
 }

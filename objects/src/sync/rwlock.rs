@@ -1,6 +1,7 @@
 //! Locks that several have at once, to read.
 
-use super::mutex::{At, DMutex, Guard, Held, LockError, poison_of, value_of};
+use super::mutex::{At, DMutex, Guard, Held, LockError, poison_of};
+use crate::bytes::take;
 use crate::heap::leave_behind;
 use crate::task::Holds;
 use crate::{Portable, Shareable};
@@ -68,7 +69,7 @@ impl<T: Shareable> DRwLock<T> {
         let at = self.lock.at()?;
         let Some(bytes) = at.lock::<T>(true, try_only)? else { return Ok(None) };
         // SAFETY: a copy of a value that nobody changes while this guard has it, which is never dropped.
-        let held = unsafe { value_of::<T>(&bytes).assume_init() };
+        let held = unsafe { take::<Held<T>>(&bytes) };
         let guard =
             ReadGuard { held: Box::new(ManuallyDrop::new(held)), at, _holds: Holds::one(), of: PhantomData };
         poison_of(guard.held.poison, at.offset).map(|()| Some(guard))
@@ -86,7 +87,7 @@ impl<T: Shareable> DRwLock<T> {
         let at = self.lock.at()?;
         let bytes = at.copy::<T>()?;
         // SAFETY: a copy of a value that can be copied.
-        let held = unsafe { value_of::<T>(&bytes).assume_init() };
+        let held = unsafe { take::<Held<T>>(&bytes) };
         poison_of(held.poison, at.offset).map(|()| held.value)
     }
 

@@ -1,5 +1,6 @@
 //! Arguments of tasks as bytes, there and back.
 
+use crate::bytes::{self, give, place, take};
 use crate::heap::{Links, Loan, borrow, has_links, leave_behind, links_of, make_dead};
 use crate::portable::{Portable, Shareable};
 use crate::word::Link;
@@ -7,9 +8,8 @@ use rustc_hash::FxHasher;
 use std::any::Any;
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use vgas::{NodeId, Rank};
 
 /// Most bytes of what a task is lent and given, and of what it returns: as much as every network has in a message.
@@ -119,41 +119,6 @@ impl Back {
     }
 }
 
-/// Appends the bytes of a value that others may read meanwhile: extensions of its links may change.
-fn copy<X: Portable>(value: &X, to: &mut Vec<u8>) {
-    let from = std::ptr::from_ref(value);
-    if X::HAS_LINKS {
-        // Links are of words, and so is what has them.
-        let words = from.cast::<AtomicU64>();
-        for at in 0..size_of::<X>() / 8 {
-            // SAFETY: inside of the value. What changes behind the reference are words that are atomics; padding is never looked at.
-            let word = unsafe { (*words.add(at)).load(Ordering::Relaxed) };
-            to.extend(word.to_ne_bytes());
-        }
-    } else {
-        // SAFETY: the bytes of a value without what changes; padding is never looked at.
-        to.extend(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size_of::<X>()) });
-    }
-}
-
-/// Makes bytes a value, where nobody has it yet.
-fn place<X: Portable>(bytes: &[u8], frame: &mut MaybeUninit<X>) {
-    let to = frame.as_mut_ptr();
-    // SAFETY: rule 2: as many bytes as the type has, as the callers have seen, and a value of it.
-    unsafe {
-        to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), size_of::<X>());
-        // Another rank's extensions mean nothing here.
-        (*to).links(&mut |link| link.extension.store(0, Ordering::Relaxed));
-    }
-}
-
-/// Gives a value up, as bytes for another rank.
-fn give<X: Portable>(value: X, to: &mut Vec<u8>) {
-    let value = ManuallyDrop::new(value);
-    leave_behind(&*value);
-    copy(&*value, to);
-}
-
 // SAFETY: no bytes.
 unsafe impl Lent<'_> for () {
     type For<'a> = ();
@@ -176,13 +141,15 @@ unsafe impl<'s, X: Shareable> Lent<'s> for &'s X {
     const BYTES: usize = size_of::<X>();
 
     fn pack(self, to: &mut Vec<u8>, _: &mut Vec<Back>) {
-        copy(self, to);
+        bytes::append_shared(self, to);
     }
 
     unsafe fn unpack(bytes: &[u8], frame: &mut MaybeUninit<X>) -> Self {
-        place(bytes, frame);
-        // SAFETY: it was placed, and stays as long as it is used, by the caller's promise.
-        unsafe { &*frame.as_ptr() }
+        // SAFETY: rule 2; it stays as long as it is used, by the caller's promise.
+        unsafe {
+            place(bytes, frame);
+            &*frame.as_ptr()
+        }
     }
 
     unsafe fn give_back(frame: &mut MaybeUninit<X>, _: &mut Vec<u8>) {
@@ -204,15 +171,17 @@ unsafe impl<'s, X: Portable> Lent<'s> for &'s mut X {
 
     fn pack(self, to: &mut Vec<u8>, back: &mut Vec<Back>) {
         leave_behind(&*self);
-        copy(self, to);
+        to.extend_from_slice(bytes::of(&mut *self));
         let links: Option<Links> = if X::HAS_LINKS { Some(links_of::<X>) } else { None };
         back.push(Back { at: std::ptr::from_mut(self).expose_provenance(), bytes: size_of::<X>(), links });
     }
 
     unsafe fn unpack(bytes: &[u8], frame: &mut MaybeUninit<X>) -> Self {
-        place(bytes, frame);
         // SAFETY: as above.
-        unsafe { &mut *frame.as_mut_ptr() }
+        unsafe {
+            place(bytes, frame);
+            &mut *frame.as_mut_ptr()
+        }
     }
 
     unsafe fn give_back(frame: &mut MaybeUninit<X>, to: &mut Vec<u8>) {
@@ -286,10 +255,8 @@ unsafe impl<X: Portable> Lent<'_> for Given<X> {
     }
 
     unsafe fn unpack(bytes: &[u8], _: &mut MaybeUninit<()>) -> Self {
-        let mut placed = MaybeUninit::uninit();
-        place(bytes, &mut placed);
-        // SAFETY: it was placed, and is the task's.
-        Self(unsafe { placed.assume_init() })
+        // SAFETY: rule 2: it is the task's.
+        Self(unsafe { take(bytes) })
     }
 
     unsafe fn give_back(_: &mut MaybeUninit<()>, _: &mut Vec<u8>) {}
@@ -367,12 +334,10 @@ pub(super) fn run<'s, A: Arguments<'s>, R: Portable>(
     }
     let (lent, given) = bytes.split_at(A::Lent::BYTES);
     let mut frame = MaybeUninit::uninit();
-    let mut placed = MaybeUninit::<A::Given>::uninit();
-    place(given, &mut placed);
     let lender = LENDER.take().filter(|_| A::Lent::LENDS_LINKS);
     let loan = lender.and_then(|(lender, number)| borrow(Loan::Task { lender, number }));
     // SAFETY: rule 2: packed by `pack` for this entry of the table; used within this function.
-    let (lent, given) = unsafe { (A::Lent::unpack(lent, &mut frame), placed.assume_init()) };
+    let (lent, given) = unsafe { (A::Lent::unpack(lent, &mut frame), take::<A::Given>(given)) };
     let ended = catch_unwind(AssertUnwindSafe(|| task(A::of(lent, given))));
     // What it has of that is given back.
     drop(loan);
@@ -405,12 +370,8 @@ pub(crate) fn drop_payload(panic: Box<dyn Any + Send>) {
 
 /// The result, of bytes that a task has returned; none if they are not as many.
 pub(super) fn result_of<R: Portable>(bytes: &[u8]) -> Option<R> {
-    let mut placed = MaybeUninit::<R>::uninit();
-    (bytes.len() == size_of::<R>()).then(|| {
-        place(bytes, &mut placed);
-        // SAFETY: rule 2: the bytes of a result, which comes once.
-        unsafe { placed.assume_init() }
-    })
+    // SAFETY: rule 2: the bytes of a result, which comes once.
+    (bytes.len() == size_of::<R>()).then(|| unsafe { take(bytes) })
 }
 
 /// Ranks that are told apart when it is found out who has most of what arguments mean: of more, those with most.
@@ -532,6 +493,28 @@ mod tests {
             assert!(run::<Own, u64>(wrong, task).is_none(), "{wrong:?}");
         }
         assert_eq!(result_of::<u64>(&outcome), None);
+    }
+
+    /// Goal: what has padding, and links that others may note in meanwhile, is lent, given and returned as it is. Under Miri: nothing looks at
+    /// padding.
+    #[test]
+    fn values_with_padding_are_lent() {
+        type Lent<'s> = ((&'s (u8, Of), &'s mut (u16, Option<u32>)), (u8, u64));
+        let (shared, mut changed) = ((1, of(2, 3)), (4, None));
+        shared.1.0.extension.store(7, std::sync::atomic::Ordering::Relaxed);
+        let mut back = Vec::new();
+        let bytes = pack::<Lent<'_>, (u8, u32)>((&shared, &mut changed), (5, 6), &mut back);
+        let outcome = run::<Lent<'_>, (u8, u32)>(&bytes, |((shared, changed), given): Lent<'_>| {
+            assert_eq!(shared.1.0.extension.load(std::sync::atomic::Ordering::Relaxed), 0);
+            *changed = (changed.0 + 1, Some(given.1 as u32));
+            (shared.0 + given.0, shared.1.1 as u32)
+        });
+        let outcome = outcome.unwrap();
+        let mut rest = &outcome[1..];
+        // SAFETY: lent by this test, which has nothing else of it.
+        assert!(back.iter().all(|back| unsafe { back.restore(&mut rest) }));
+        assert_eq!((result_of::<(u8, u32)>(rest), changed), (Some((6, 3)), (5, Some(6))));
+        assert_eq!(shared.1.0.extension.load(std::sync::atomic::Ordering::Relaxed), 7);
     }
 
     /// Goal: what is lent is there while the task runs, and what was changed comes back, also after a panic.

@@ -162,7 +162,7 @@ pub unsafe trait Portable: Sized + Send + 'static {
 pub unsafe trait Shareable: Portable + Sync {
     /// For the derive: does nothing, and cannot be compiled where a part is not shareable.
     #[doc(hidden)]
-    fn check() {}
+    fn check(&self) {}
 }
 
 macro_rules! plain {

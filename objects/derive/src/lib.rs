@@ -129,6 +129,36 @@ fn described_of(input: &DeriveInput) -> syn::Result<TokenStream> {
     Ok(described_as.into_iter().chain(variants).collect())
 }
 
+/// Does something with each field that a value has. Compiles only if the fields are those that the derive has seen, of the same types:
+/// an attribute that stands behind the derive changes a type after that.
+fn each_field(
+    shapes: &[(TokenStream, &Fields)],
+    visit: &dyn Fn(&proc_macro2::Ident) -> TokenStream,
+) -> TokenStream {
+    let arms = shapes.iter().map(|(path, fields)| {
+        let bindings: Vec<_> = (0..fields.len()).map(|at| format_ident!("field_{at}")).collect();
+        let types = fields.iter().map(|field| &field.ty);
+        let members = fields.iter().zip(0..).map(|(field, at)| match &field.ident {
+            Some(name) => quote!(#name),
+            None => {
+                let index = Index::from(at);
+                quote!(#index)
+            }
+        });
+        let visited = bindings.iter().map(visit);
+        quote! {
+            #path { #(#members: #bindings),* } => {
+                // A reference could become one to another type; a pointer does not.
+                #( let _: *const #types = &raw const *#bindings; )*
+                #( #visited )*
+            }
+        }
+    });
+    let arms: Vec<_> = arms.collect();
+    // A type without variants has no values.
+    if arms.is_empty() { quote!(match *self {}) } else { quote!(match self { #(#arms)* }) }
+}
+
 fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
     borrows_nothing(input)?;
     let bound = quote!(::vgas_objects::Portable);
@@ -137,21 +167,6 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
     let name = &input.ident;
     let shapes = shapes(input)?;
     let fields: Vec<_> = shapes.iter().flat_map(|(_, fields)| fields.iter().map(|field| &field.ty)).collect();
-    // What is done with each field that a value has.
-    let arms_of = |visited: TokenStream| -> Vec<TokenStream> {
-        let arms = shapes.iter().map(|(path, fields)| {
-            let bindings: Vec<_> = (0..fields.len()).map(|at| format_ident!("field_{at}")).collect();
-            let members = fields.iter().zip(0..).map(|(field, at)| match &field.ident {
-                Some(name) => quote!(#name),
-                None => {
-                    let index = Index::from(at);
-                    quote!(#index)
-                }
-            });
-            quote! { #path { #(#members: #bindings),* } => { #( #bound::#visited(#bindings, visit); )* } }
-        });
-        arms.collect()
-    };
     let described = described_of(input)?;
     // Where parts of variants are, is not known.
     let is_struct = matches!(input.data, Data::Struct(_));
@@ -171,11 +186,8 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
     let has_ties = parts.iter().map(|(ty, _)| quote!(<#ty as #bound>::HAS_TIES));
     let ties =
         parts.iter().map(|(ty, member)| quote!(ties.part::<#ty>(::core::mem::offset_of!(Self, #member));));
-    // A type without variants has no values.
-    let body_of = |visited| {
-        let arms = arms_of(visited);
-        if arms.is_empty() { quote!(match *self {}) } else { quote!(match self { #(#arms)* }) }
-    };
+    let body_of =
+        |visited: TokenStream| each_field(&shapes, &|field| quote!(#bound::#visited(#field, visit);));
     let (body, weighed) = (body_of(quote!(links)), body_of(quote!(weigh)));
     Ok(quote! {
         // SAFETY: all fields are portable, which `links` could not be compiled without, and all their links are visited.
@@ -219,15 +231,15 @@ fn shareable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
     let generics = bounded(input, &bound);
     let (implemented, types, conditions) = generics.split_for_impl();
     let name = &input.ident;
-    let shapes = shapes(input)?;
-    let fields = shapes.iter().flat_map(|(_, fields)| fields.iter().map(|field| &field.ty));
+    let body = each_field(&shapes(input)?, &|field| quote!(is_shareable(#field);));
     Ok(quote! {
         // SAFETY: all fields are shareable, which `check` could not be compiled without.
         #[automatically_derived]
         unsafe impl #implemented #bound for #name #types #conditions {
-            fn check() {
-                fn is_shareable<Field: #bound>() {}
-                #( is_shareable::<#fields>(); )*
+            fn check(&self) {
+                #[allow(dead_code)]
+                fn is_shareable<Field: #bound>(_: &Field) {}
+                #body
             }
         }
     })

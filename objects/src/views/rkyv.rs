@@ -110,7 +110,7 @@ impl<T: Archive> DArchive<T> {
     #[track_caller]
     pub fn view(&self) -> Result<&T::Archived, ArchiveError>
     where
-        T::Archived: for<'a> CheckBytes<HighValidator<'a, Error>>,
+        T::Archived: Sync + for<'a> CheckBytes<HighValidator<'a, Error>>,
     {
         let bytes = self.bytes.try_as_slice()?;
         rkyv::access::<T::Archived, Error>(bytes)

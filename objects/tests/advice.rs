@@ -15,8 +15,23 @@ const MISTAKES: &[(&str, &str, &[&str])] = &[
     ),
     (
         "a reference as a task's argument",
-        "pub fn begin(number: &'static u64) { let _ = spawn(task!(|of: &'static u64| -> u64 { *of }), number); }",
-        &["`&'static u64` means nothing in another process", "references are lent to tasks of a `scope`"],
+        "pub fn begin(number: &'static u64) { let _ = spawn(task!(|of: &u64| -> u64 { *of }), number); }",
+        &["this task is lent a `&u64`", "begin it in a scope, which waits for it"],
+    ),
+    (
+        "something lent outside of a scope",
+        "pub fn begin(number: u64) { let _ = spawn(task!(|of: &u64, by: u64| *of + by), 3); }",
+        &["this task is lent a `&u64`", "begin it in a scope, which waits for it"],
+    ),
+    (
+        "a task that never returns",
+        "pub fn begin() { let _ = spawn(task!(|number: u64| -> ! { panic!(\"{number}\") }), 3); }",
+        &["a task that never returns is written with the result `()`"],
+    ),
+    (
+        "a closure for a thread",
+        "pub fn begin(number: u64) { let _ = thread::spawn(move || number + 1); }",
+        &["is not made by `call!`", "name what it uses instead of capturing it"],
     ),
     (
         "a value that a task captures",
@@ -121,6 +136,50 @@ const ATTACKS: &[(&str, &str, &[&str])] = &[
         &["call to unsafe function `", "call_of`"],
     ),
     (
+        "a job's endpoint, which outlives that the job is given to a heap",
+        "fn with<R>(_: fn(R, &HeapOptions) -> Result<Objects, ObjectError>, _: impl FnOnce(&R)) {}
+         pub fn begin() { with(Objects::attach, |runtime| { let _kept = runtime.raw_endpoint().clone(); }); }",
+        &["call to unsafe function `", "raw_endpoint`"],
+    ),
+    (
+        "a job's cache, which holds the heap's pages",
+        "fn with<R>(_: fn(R, &HeapOptions) -> Result<Objects, ObjectError>, _: impl FnOnce(&R)) {}
+         pub fn begin() { with(Objects::attach, |runtime| { let _kept = runtime.raw_client().pool().clone(); }); }",
+        &["call to unsafe function `", "raw_client`"],
+    ),
+    (
+        "a job's collectives, whose endpoint is the job's",
+        "fn with<R>(_: fn(R, &HeapOptions) -> Result<Objects, ObjectError>, _: impl FnOnce(&R)) {}
+         pub fn begin() { with(Objects::attach, |runtime| { let _kept = runtime.raw_collectives().clone(); }); }",
+        &["call to unsafe function `", "raw_collectives`"],
+    ),
+    (
+        "plain writes into a heap",
+        "pub fn begin(objects: &Objects) { let _ = objects.runtime(); }",
+        &["call to unsafe function `", "runtime`"],
+    ),
+    (
+        "a message to the handler of a library",
+        "fn with<R>(_: fn(R, &HeapOptions) -> Result<Objects, ObjectError>, _: impl FnOnce(&R)) {}
+         pub fn begin() { with(Objects::attach, |runtime| { let _ = runtime.request_library(todo!(), 112, &[], &[]); }); }",
+        &["call to unsafe function `", "request_library`"],
+    ),
+    (
+        "a box, a row and a lock's guard with a cell, shared by threads",
+        "use std::cell::Cell;
+         fn is_sync<T: Sync>() {}
+         pub fn begin() {
+             is_sync::<DBox<Cell<u8>>>();
+             is_sync::<vgas_objects::DVec<Cell<u16>>>();
+             is_sync::<vgas_objects::sync::Guard<'_, Cell<u32>>>();
+         }",
+        &[
+            "`Cell<u8>` cannot be shared between threads",
+            "`Cell<u16>` cannot be shared between threads",
+            "`Cell<u32>` cannot be shared between threads",
+        ],
+    ),
+    (
         "a token without bytes that a task captures",
         "#[derive(Clone, Copy)] pub struct MainThread(());
          pub fn begin(token: MainThread) { let _ = task!(|_n: ()| -> () { let _here = token; }); }",
@@ -144,6 +203,22 @@ const DEFENDED: &[(&str, &str)] = &[
          }",
     ),
     (
+        "a task to which something is lent, and nothing given",
+        "pub fn begin(number: u64, mut to: u64) {
+             scope(|scope| {
+                 let _ = scope.spawn(task!(|of: &u64| *of + 1), &number, ());
+                 let _ = scope.spawn(task!(|of: &mut u64| -> () { *of += 1; }), &mut to, ());
+             });
+         }",
+    ),
+    (
+        "all names at once, and std's rows",
+        "pub fn begin() -> (Vec<u64>, vgas_objects::DVec<u64>) {
+             use vgas_objects::*;
+             (vec![1, 2], dvec![1, 2])
+         }",
+    ),
+    (
         "a value without bytes that is given",
         "#[derive(Portable, Clone, Copy)] pub struct Token(());
          pub fn begin(token: Token) {
@@ -163,6 +238,7 @@ const RIGHT: &str = "#[derive(Portable, Shareable)] pub struct Person { pub name
 const USES: &str = "#![allow(unused_imports)]
     #![forbid(unsafe_code)]
     use vgas_objects::sync::DMutex;
+    use vgas_objects::{HeapOptions, ObjectError, Objects};
     use vgas_objects::{DBox, DString, Portable, Shareable, Task, call, prelude::thread, scope, spawn, task};
 ";
 

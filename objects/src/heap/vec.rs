@@ -794,15 +794,15 @@ impl<T: Portable> Drop for DVec<T> {
     }
 }
 
-/// Std's `vec!`, of a [`DVec`]: of values, or of clones of one.
+/// Makes a [`DVec`] of values, or of clones of one, as std's `vec!` makes a `Vec`.
 ///
 /// ```no_run
-/// use vgas_objects::{DVec, vec};
-/// let numbers: DVec<u64> = vec![1, 2, 3];
-/// assert_eq!((vec![7u8; 3].len(), numbers[1]), (3, 2));
+/// use vgas_objects::*;
+/// let numbers: DVec<u64> = dvec![1, 2, 3];
+/// assert_eq!((dvec![7u8; 3].len(), numbers[1], vec![1, 2].len()), (3, 2, 2));
 /// ```
 #[macro_export]
-macro_rules! vec {
+macro_rules! dvec {
     () => { $crate::DVec::new() };
     ($value:expr; $count:expr) => { $crate::DVec::from_iter(::core::iter::repeat_n($value, $count)) };
     ($($value:expr),+ $(,)?) => { $crate::DVec::from([$($value),+]) };

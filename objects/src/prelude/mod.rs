@@ -2,7 +2,7 @@
 //! by other imports, and a derive on its types (drust-osdi24.txt §5).
 //!
 //! ```no_run
-//! use vgas_objects::{prelude::*, vec};
+//! use vgas_objects::{dvec as vec, prelude::*};
 //!
 //! #[derive(Clone, Portable, Shareable)]
 //! struct Word {
@@ -36,7 +36,7 @@
 //!
 //! | of std | here |
 //! |---|---|
-//! | `Box`, `Vec`, `vec!`, `String` | [`DBox`](crate::DBox), [`DVec`](crate::DVec), [`vec!`](crate::vec), [`DString`](crate::DString) |
+//! | `Box`, `Vec`, `vec!`, `String` | [`DBox`](crate::DBox), [`DVec`](crate::DVec), [`dvec!`](crate::dvec), [`DString`](crate::DString) |
 //! | `collections::HashMap` | [`DMap`](crate::DMap), also in [`collections`] |
 //! | `sync::{Arc, Weak, Mutex, RwLock, Condvar, Barrier}` | [`DArc`](crate::sync::DArc), [`DWeak`](crate::sync::DWeak) and the others of [`crate::sync`], also in [`sync`] |
 //! | `sync::atomic`, `sync::mpsc`, `thread` | [`atomic`], [`mpsc`], [`thread`] |
@@ -49,7 +49,7 @@
 //! | types | derive [`Portable`], and [`Shareable`] if others may read them. `&str`, references, `Rc`, files and functions of this process cannot be in them; `Cell` and std's locks and atomics cannot be shared |
 //! | `Box<dyn Trait>`, `Box<[T]>` | do not exist: a table of functions means nothing elsewhere. An `enum`; a `Vec` |
 //! | moving out of a box, `*boxed` | `boxed.into_inner()`: only std's `Box` can have the other |
-//! | `vec!` | is imported by name, as above: a glob may not hide std's macro, which else makes std's `Vec` |
+//! | `vec!` | is `dvec!`, which an import may rename, as above: a glob may not hide std's macro |
 //! | `format!`, `to_string`, `to_vec`, `to_owned` | make std's `String` and `Vec`, for use in one process; `.into()` makes them these |
 //! | a `Vec` of what is not portable, as of `JoinHandle`s | is `std::vec::Vec`. So is best what one thread builds step by step: it grows where it need not be found by others, and `.into()` moves it at once |
 //! | `HashMap::get` | yields something that derefs to the value, which may have been brought for it. Keys hash alike everywhere, without a secret |

@@ -1,16 +1,16 @@
 //! Std's `thread`: threads are [tasks](crate::Task), on any rank.
 
-use crate::task::called::Owned;
+use crate::task::called::OwnedCall;
 use crate::{Call, JoinHandle, Lent, Place, Portable};
 pub use std::thread::{available_parallelism, sleep, yield_now};
 
 /// Begins a thread [anywhere](Place::Anywhere): where most of what it uses is, or where nothing else is done.
-pub fn spawn<L: Owned, R: Portable>(call: Call<L, R>) -> JoinHandle<'static, R> {
+pub fn spawn<C: OwnedCall>(call: C) -> JoinHandle<'static, C::Output> {
     call.begin(Place::Anywhere)
 }
 
 /// Begins a thread in a place: a rank, a node, or where an object is (the paper's `spawn_to`).
-pub fn spawn_to<L: Owned, R: Portable>(place: impl Into<Place>, call: Call<L, R>) -> JoinHandle<'static, R> {
+pub fn spawn_to<C: OwnedCall>(place: impl Into<Place>, call: C) -> JoinHandle<'static, C::Output> {
     call.begin(place.into())
 }
 

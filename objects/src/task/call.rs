@@ -32,9 +32,24 @@ macro_rules! owned {
 
 owned! { A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; }
 
-impl<L: Owned, R: Portable> Call<L, R> {
-    /// Begins it in a place.
-    pub(crate) fn begin(self, place: Place) -> JoinHandle<'static, R> {
+/// A thread of the [prelude](crate::prelude) that borrows nothing: a [`Call`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not made by `call!`: what a closure has captured cannot be taken to another process",
+    label = "not a call",
+    note = "name what it uses instead of capturing it: `thread::spawn(call!(|what, it, uses| …))`"
+)]
+pub trait OwnedCall {
+    /// Its result.
+    type Output: Portable;
+
+    #[doc(hidden)]
+    fn begin(self, place: Place) -> JoinHandle<'static, Self::Output>;
+}
+
+impl<L: Owned, R: Portable> OwnedCall for Call<L, R> {
+    type Output = R;
+
+    fn begin(self, place: Place) -> JoinHandle<'static, R> {
         begin(place, self.task, self.with, (), None)
     }
 }

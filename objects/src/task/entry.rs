@@ -107,6 +107,9 @@ pub(super) fn code_of(number: u32) -> Option<Code> {
 /// let _: Task<((), ()), u64> = task!(|| 7);
 /// let _ = task!(|(first, second): (u64, u64)| first + second);
 /// let _ = task!(|list: &DBox<u64>, more: u64| **list + more);
+/// // What is lent may be all: `scope.spawn(of, &list, ())`.
+/// let of: Task<(_, ()), u64> = task!(|list: &DBox<u64>| **list);
+/// # fn is_lent(_: Task<(&DBox<u64>, ()), u64>) {} is_lent(of);
 /// ```
 ///
 /// What it needs, it is given: where it runs, nothing else is.
@@ -129,6 +132,20 @@ pub(super) fn code_of(number: u32) -> Option<Code> {
 /// ```
 #[macro_export]
 macro_rules! task {
+    // What never returns has no result that could travel.
+    (|$($argument:tt : $type:ty),+ $(,)?| -> ! $body:block) => {
+        ::core::compile_error!("a task that never returns is written with the result `()`: `task!(|number: u64| -> () { … })`")
+    };
+    (|| -> ! $body:block) => { $crate::task!(|_nothing: ()| -> ! $body) };
+    // Of one reference, nothing is given.
+    (|$lent:tt : & $lifetime:lifetime mut $type:ty $(,)?| $($rest:tt)+) => {
+        $crate::task!(|$lent: &$lifetime mut $type, _nothing: ()| $($rest)+)
+    };
+    (|$lent:tt : & $lifetime:lifetime $type:ty $(,)?| $($rest:tt)+) => {
+        $crate::task!(|$lent: &$lifetime $type, _nothing: ()| $($rest)+)
+    };
+    (|$lent:tt : &mut $type:ty $(,)?| $($rest:tt)+) => { $crate::task!(|$lent: &mut $type, _nothing: ()| $($rest)+) };
+    (|$lent:tt : & $type:ty $(,)?| $($rest:tt)+) => { $crate::task!(|$lent: &$type, _nothing: ()| $($rest)+) };
     (|$lent:tt : $lent_type:ty, $argument:tt : $type:ty $(,)?| -> $result:ty $body:block) => {{
         let task = |($lent, $argument): ($lent_type, $type)| -> $result { $body };
         $crate::a_task_gets_what_it_uses_as_arguments(task);

@@ -47,7 +47,10 @@ pub(crate) use travel::{register, tell_lender};
 /// What [`call!`](crate::call) is made of.
 #[doc(hidden)]
 pub mod called {
-    pub use super::call::{Argument, ByReference, ByValue, Is, IsGiven, IsLent, Owned, call_of, called_with};
+    pub use super::call::{
+        Argument, ByReference, ByValue, Is, IsGiven, IsLent, OwnedCall, call_of, called_with,
+    };
+    pub use super::scope::LendsNothing;
 }
 
 #[cfg(doc)]

@@ -227,17 +227,35 @@ impl<R: Portable> Drop for JoinHandle<'_, R> {
 /// # use vgas_objects::{spawn, task};
 /// fn text(text: &'static str) { let _ = spawn(task!(|text: &'static str| -> u64 { text.len() as u64 }), text); }
 /// ```
-pub fn spawn<A: Portable, R: Portable>(task: Task<((), A), R>, given: A) -> JoinHandle<'static, R> {
+pub fn spawn<L: LendsNothing, A: Portable, R: Portable>(
+    task: Task<(L, A), R>,
+    given: A,
+) -> JoinHandle<'static, R> {
     spawn_to(Place::Anywhere, task, given)
 }
 
 /// Begins a task in a place: a rank, a node, or where an object is.
-pub fn spawn_to<A: Portable, R: Portable>(
+pub fn spawn_to<L: LendsNothing, A: Portable, R: Portable>(
     place: impl Into<Place>,
-    task: Task<((), A), R>,
+    task: Task<(L, A), R>,
     given: A,
 ) -> JoinHandle<'static, R> {
-    begin(place.into(), task, (), given, None)
+    begin(place.into(), task, L::NOTHING, given, None)
+}
+
+/// A task to which nothing is lent: `()`.
+#[diagnostic::on_unimplemented(
+    message = "this task is lent a `{Self}`, which `spawn` cannot lend: nothing waits for the task before the reference ends",
+    label = "lends nothing",
+    note = "begin it in a scope, which waits for it: `scope(|scope| scope.spawn(task!(|list: &Node, depth: u64| …), &list, 3).join())`"
+)]
+pub trait LendsNothing: Lent<'static> + 'static {
+    #[doc(hidden)]
+    const NOTHING: Self;
+}
+
+impl LendsNothing for () {
+    const NOTHING: Self = ();
 }
 
 /// Where tasks may be lent something: as [`std::thread::Scope`].

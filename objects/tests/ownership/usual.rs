@@ -5,7 +5,7 @@ use crate::{HEAP, JOBS, Outcome, Scenario};
 use std::collections::BTreeMap;
 use vgas_objects::prelude::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use vgas_objects::prelude::*;
-use vgas_objects::{Objects, RunOptions, vec};
+use vgas_objects::{Objects, RunOptions, dvec as vec};
 
 pub const ALL: &[Scenario] =
     &[Scenario { name: "usual_words", jobs: JOBS, heap: HEAP, rank: words, ends_with: None }];

@@ -12,6 +12,7 @@ mod device;
 mod false_sharing;
 mod fetch;
 mod files;
+mod gasnet;
 mod gemm;
 mod gemm_files;
 mod gups;

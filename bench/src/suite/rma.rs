@@ -1,9 +1,11 @@
 //! One-sided access to pinned memory and active messages between two ranks, by size and by conduit: how long one takes, how much goes
 //! through, one way and both; then barriers and collectives by number of ranks. `pair` has the figures of small sizes against the bare
-//! channel below.
+//! channel below. With an installation of the C library, and one of GASNet, also payloads, array sections, collectives and threads
+//! through both ([`gasnet`]).
 
 use super::arrivals::{Arrivals, FLOOD, FLOOD_END, PING};
 use super::child;
+use super::gasnet;
 use super::job::{self, Result};
 use super::report::Report;
 use crate::figure::{Better, Figure, Form};
@@ -32,6 +34,16 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             default: "8",
             help: "The most ranks of a collective; halved down to two.",
         },
+        Parameter {
+            name: "library",
+            default: "",
+            help: "Prefix of an installed C library: its figures, too. Some minutes.",
+        },
+        Parameter {
+            name: "gasnet",
+            default: "",
+            help: "Prefix of an installed GASNet-1 with the smp conduit: its figures beside ours.",
+        },
         Parameter { name: "part", default: "all", help: "What a job does; of the command's own." },
     ],
     full: &[("samples", "15"), ("ranks", "16")],
@@ -42,7 +54,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             expect: "Within a node as long as copying the bytes; over TCP as long as the message and its answer, until the bytes count.",
             metric: "latency",
             unit: "us",
-            cases: &["put", "get", "message and back", "memcpy"],
+            cases: &["put", "get", "message and back", "message and back, to itself", "memcpy"],
             references: &["memcpy"],
             form: BY_SIZE,
             better: Better::Lower,
@@ -81,6 +93,24 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             metric: "time",
             unit: "us",
             form: Form::Lines { by: "ranks", label: "ranks", panels: "conduit" },
+            better: Better::Lower,
+            ..Figure::BASE
+        },
+        Figure {
+            name: "rma-gasnet",
+            question: "How long does a message through C take, beside GASNet itself?",
+            expect: "No longer than over GASNet's own shared memory, at each size; tiered segments are no part of messages.",
+            metric: "time of a call",
+            unit: "us",
+            cases: &[
+                "medium round trip, C",
+                "medium round trip, GASNet",
+                "long round trip, C",
+                "long round trip, GASNet",
+                "medium flood, C",
+                "medium flood, GASNet",
+            ],
+            form: Form::Lines { by: "bytes", label: "size", panels: "load" },
             better: Better::Lower,
             ..Figure::BASE
         },
@@ -140,6 +170,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             job(ranks, "collectives")?;
         }
     }
+    rows.extend(gasnet::rows(options, options.get("samples")?)?);
     Ok(rows)
 }
 
@@ -189,12 +220,23 @@ fn pair(samples: usize) -> Result<Vec<Row>> {
     let memory = std::cell::RefCell::new(vec![1; DEPTH * MOST]);
     let pair = Pair { runtime, arrivals, floods: std::cell::Cell::new(0), memory };
     let any = |_: usize| true;
-    let as_message = |bytes: usize| bytes <= medium.min(32 << 10);
+    let as_message = |bytes: usize| bytes <= medium;
     let in_pieces = |bytes: usize| bytes >= 512;
-    let figures: [Measured<'_>; 9] = [
+    let figures: [Measured<'_>; 10] = [
         ("put", "latency", |pair, bytes, times| pair.one_by_one(bytes, times, true), &any),
         ("get", "latency", |pair, bytes, times| pair.one_by_one(bytes, times, false), &any),
-        ("message and back", "latency", Pair::round_trips, &as_message),
+        (
+            "message and back",
+            "latency",
+            |pair, bytes, times| pair.round_trips(Rank(1), bytes, times),
+            &as_message,
+        ),
+        (
+            "message and back, to itself",
+            "latency",
+            |pair, bytes, times| pair.round_trips(Rank(0), bytes, times),
+            &as_message,
+        ),
         ("memcpy", "latency", Pair::copies, &any),
         (
             "puts, 16 under way",
@@ -316,13 +358,13 @@ impl Pair {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    fn round_trips(&self, bytes: usize, times: usize) -> Result<f64> {
+    fn round_trips(&self, to: Rank, bytes: usize, times: usize) -> Result<f64> {
         let memory = self.memory.borrow();
         let start = Instant::now();
         if self.first() {
             for _ in 0..times {
                 let expected = self.arrivals.pongs() + 1;
-                self.runtime.request(Rank(1), PING, &[1, 2], &memory[..bytes])?;
+                self.runtime.request(to, PING, &[1, 2], &memory[..bytes])?;
                 self.runtime.wait_until(|| self.arrivals.pongs() == expected)?;
             }
         }
@@ -355,8 +397,11 @@ fn collectives(samples: usize) -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
     let team = runtime.world()?;
     let ranks = team.size() as usize;
-    let figures: [(&str, &dyn Fn() -> vgas::Result<()>); 4] = [
+    let long = std::cell::RefCell::new(vec![1u64; 4 << 10]);
+    let figures: [(&str, &dyn Fn() -> vgas::Result<()>); 6] = [
         ("barrier", &|| runtime.barrier()),
+        ("broadcast of 8 B", &|| team.broadcast(0, &mut [1u64])),
+        ("broadcast of 32 KiB", &|| team.broadcast(0, &mut long.borrow_mut())),
         ("broadcast of 1 KiB", &|| team.broadcast(0, &mut [1u64; 128])),
         ("sum of 8 B, to all", &|| team.reduce_all(&mut [1u64], |a: u64, b: u64| a + b)),
         ("64 B from all, to all", &|| team.gather_all(&[1u64; 8], &mut vec![0u64; 8 * ranks])),

@@ -64,12 +64,12 @@ fn a_limit_of_the_file_size_is_an_error_not_a_death() {
         command.arg(line);
         Job::of(command, place.path("nvm")).end()
     };
-    // Blocks of 512 bytes: 512 kB are too few for shared memory, 3 MiB for the segment of 13 MB; that out of the way,
+    // Blocks of 512 bytes: 512 kB are too few for shared memory, 4 MiB for the segment of 13 MB; that out of the way,
     // for the product of 6 MB.
     limited(1000, "").refused(1, &["shared memory", "ulimit -f"]);
-    let ended = limited(6144, "");
+    let ended = limited(8192, "");
     ended.refused(1, &["the segment of rank ", "File too large", "ulimit -f"]);
-    limited(6144, "--set nvm.device=memory").refused(1, &["no space for the 6480128 bytes of c.npy"]);
+    limited(8192, "--set nvm.device=memory").refused(1, &["no space for the 6480128 bytes of c.npy"]);
     assert_eq!(place.names(), ["a.npy", "b.npy"]);
 }
 

@@ -68,7 +68,7 @@ pub struct SegmentOwner {
     pub library: String,
     /// A number of the rank's program, for a library whose bytes mean the same only in the same program.
     pub program: u64,
-    /// What else the ranks must agree on, as it is told to users.
+    /// All else in which the ranks must agree, as it is told to users.
     pub options: String,
 }
 

@@ -218,7 +218,7 @@ pub struct Slabs<M> {
     sizes: sizes::Sizes,
     /// Slabs from here on were never anybody's.
     used: u32,
-    /// Whether the objects of a slab are marked as served when all of its slots have had one.
+    /// The objects of a slab are marked as served when all of its slots have had one.
     marks_full: bool,
 }
 

@@ -18,7 +18,8 @@ use std::sync::atomic::{Ordering, fence};
 pub(super) const PIECE_BYTES_MAX: usize = 64 << 10;
 
 /// Longer pieces are taken from the segment that they are in; shorter ones are copied to the board, so that their giver need not wait
-/// until they are taken.
+/// until they are taken. Where members share cores that wait is a sleep and a wake of each: there all pieces of a broadcast, scatter or
+/// gather are copied, if nothing else is in flight.
 const COPIED_MAX: usize = 8 << 10;
 
 /// Bytes from which the members share the work of a reduction: it then takes a round more.
@@ -72,7 +73,8 @@ struct Wanted {
 }
 
 impl Machine {
-    pub(super) fn new(near: &Near, call: NearCall) -> Self {
+    /// `may_lend`: long pieces may be taken from the segment that they are in.
+    pub(super) fn new(near: &Near, call: NearCall, may_lend: bool) -> Self {
         let blocks = match call.pattern {
             Pattern::Scatter { .. } | Pattern::Exchange => near.size as usize,
             _ => 1,
@@ -100,7 +102,7 @@ impl Machine {
         let gives_long = blocks * piece_bytes > COPIED_MAX;
         let segment = call
             .from
-            .filter(|_| gives_long && !must_copy)
+            .filter(|_| gives_long && !must_copy && may_lend)
             .and_then(|from| near.endpoint.offset_in_segment(from.address(), from.bytes()));
         let rounds = call.bytes.div_ceil(piece_bytes).max(1) as u64;
         Self {

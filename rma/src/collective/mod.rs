@@ -90,7 +90,7 @@ pub struct Collectives {
     /// Operations that go on by themselves.
     going_on: AtomicUsize,
     standings: Mutex<HashMap<u64, Arc<Standing>>>,
-    /// Of the team of all, if its members share memory.
+    /// The engine over shared memory of the team of all, if its members share memory.
     near_world: OnceLock<Option<Arc<Near>>>,
     /// Numbers of teams that this rank has had for those that it might lead.
     led: AtomicU32,

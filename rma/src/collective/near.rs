@@ -155,6 +155,8 @@ pub(super) struct Near {
     pub(super) ranks: Arc<[Rank]>,
     pub(super) me: u32,
     pub(super) size: u32,
+    /// There are more members than cores.
+    shares_cores: bool,
     state: BiasedLock<State>,
     /// The thread that runs a function of the program that combines, with the state locked; 0: none.
     combining: AtomicUsize,
@@ -198,6 +200,7 @@ impl Near {
         let endpoint = engine.endpoint().clone();
         let peers: Vec<_> = ranks.iter().map(|&rank| endpoint.layout().peer_of_rank(rank)).collect();
         let board = Board::new(endpoint.domain()?, board, &peers)?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Some(Arc::new(Self {
             engine: Arc::downgrade(engine),
             endpoint,
@@ -206,6 +209,7 @@ impl Near {
             ranks: ranks.clone(),
             me,
             size: ranks.len() as u32,
+            shares_cores: ranks.len() > cores,
             state: BiasedLock::new(State::default()),
             combining: AtomicUsize::new(0),
             is_any_in_flight: AtomicBool::new(false),
@@ -277,8 +281,14 @@ impl Near {
 
     /// Starts an operation; none if it is done at once.
     fn start(self: &Arc<Self>, call: NearCall) -> Option<Arc<NearOperation>> {
-        let mut machine = Machine::new(self, call);
         let mut state = self.state.lock();
+        // One that all must meet in anyway gains nothing by it.
+        let has_root = matches!(
+            call.pattern,
+            Pattern::Broadcast { .. } | Pattern::Scatter { .. } | Pattern::Gather { .. }
+        );
+        let is_copied = self.shares_cores && has_root && state.pending.is_empty();
+        let mut machine = Machine::new(self, call, !is_copied);
         machine.first = state.next;
         state.next += machine.pieces;
         if machine.copies(self) {

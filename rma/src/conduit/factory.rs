@@ -28,7 +28,7 @@ pub struct Provider {
     pub(super) way: Way,
     /// Tries whether this machine has what it needs.
     pub(super) probe: fn() -> Availability,
-    /// What takes long when it is opened, if anything does.
+    /// The part of its opening that takes long, if there is one.
     pub(super) slow: Option<Slow>,
 }
 
@@ -143,7 +143,7 @@ impl Provider {
         (self.probe)()
     }
 
-    /// What takes long when it is opened, for people who wait; none where nothing does.
+    /// Returns what takes long when it is opened, for people who wait; none where nothing does.
     pub fn slow(&self) -> Option<&'static str> {
         self.slow.map(|slow| slow.what)
     }

@@ -20,7 +20,7 @@ use vgas_rma::endpoint::{Endpoint, handler_index};
 /// A C function of any type; its message tells which (rule 3).
 pub type RawHandler = unsafe extern "C" fn();
 
-/// What the interface uses beside the safe functions of a [`Runtime`]: its promises to C programs are those of unsafe code.
+/// Calls beside the safe functions of a [`Runtime`], which the interface needs: its promises to C programs are those of unsafe code.
 pub(crate) trait Raw {
     fn endpoint(&self) -> &Arc<Endpoint>;
     fn client(&self) -> &Client;

@@ -15,7 +15,7 @@ const CLIENT: &str = include_str!("client.c");
 /// Thread modes for which the program is compiled: threads are measured in the second only.
 const MODES: [&str; 2] = ["seq", "par"];
 
-/// What the program runs on.
+/// A library under the program, and the settings of a run over it.
 struct Library {
     /// The end of its rows' cases.
     name: &'static str,

@@ -161,7 +161,7 @@ const ATTACKS: &[(&str, &str, &[&str])] = &[
     (
         "a message to the handler of a library",
         "fn with<R>(_: fn(R, &HeapOptions) -> Result<Objects, ObjectError>, _: impl FnOnce(&R)) {}
-         pub fn begin() { with(Objects::attach, |runtime| { let _ = runtime.request_library(todo!(), 112, &[], &[]); }); }",
+         pub fn begin() { with(Objects::attach, |runtime| { let _ = runtime.request_library(vgas_objects::rank().unwrap(), 112, &[], &[]); }); }",
         &["call to unsafe function `", "request_library`"],
     ),
     (

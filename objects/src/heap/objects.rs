@@ -8,7 +8,7 @@ use super::period::PERIOD;
 use super::replica::Replicas;
 use super::retired::{bit, bits_of};
 use super::{DBox, HEAP, Heap, Mapped, OWN, mates};
-use crate::slab::{Geometry, Memory, Slabs};
+use crate::slab::{Geometry, Memory, SLAB_BYTES, Slabs};
 use crate::word::{ADDRESS_BITS, Colour};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::sync::Mutex;
@@ -25,7 +25,8 @@ const QUIET: Duration = Duration::from_micros(300);
 #[derive(Clone, Copy, Debug)]
 pub struct HeapOptions {
     /// Bytes of each rank's partition: values, copies and what the allocator notes. It may be far larger than memory. What is larger than 32 KiB takes
-    /// multiples of 64 KiB, and what is smaller a slot of some size ([how much that is](crate::first_steps#3-how-large-it-may-become)).
+    /// multiples of 64 KiB, and what is smaller a slot of some size ([how much that is](crate::first_steps#3-how-large-it-may-become)). At least
+    /// [`HeapOptions::BYTES_MIN`].
     pub bytes: u64,
     /// Copies of others' objects that a rank keeps, beyond which it drops those that nobody has used for longest. Those in use stay.
     pub copies: usize,
@@ -44,6 +45,9 @@ pub struct HeapOptions {
 }
 
 impl HeapOptions {
+    /// Smallest partition of a rank: one slab of objects, and what the allocator notes.
+    pub const BYTES_MIN: u64 = 2 * SLAB_BYTES;
+
     /// The usual ones.
     pub const DEFAULT: Self =
         Self { bytes: 1 << 30, copies: 1 << 16, copy_bytes: 0, last_colour: u16::MAX, replicas: 0 };
@@ -110,6 +114,12 @@ impl Objects {
             return Err(ObjectError::Usage(
                 "this process has, or has had, a heap: one is all it can have".into(),
             ));
+        }
+        if bytes < HeapOptions::BYTES_MIN {
+            return Err(ObjectError::Usage(format!(
+                "HeapOptions::bytes is {bytes}: the partition of a rank needs at least {}",
+                HeapOptions::BYTES_MIN
+            )));
         }
         if options.replicas > 1 {
             let asked = options.replicas;

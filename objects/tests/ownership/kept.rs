@@ -22,6 +22,7 @@ const PARTS: &[(&str, Part)] = &[
     ("kept_builds", builds),
     ("kept_use_up", use_up),
     ("kept_other_heap", other_heap),
+    ("kept_small_heap", small_heap),
     ("kept_plain", plain),
     ("kept_no_heap", no_heap),
     ("kept_locks_close", close_locks),
@@ -62,6 +63,7 @@ pub fn sequence() -> Result<(), String> {
     at_rest(folder.path()).map_err(|error| error.to_string())?;
     job("kept_misread", 7, 1)?;
     refused("kept_other_heap")?;
+    refused("kept_small_heap")?;
     job("kept_use_up", 7, 2)?;
     job("kept_plain", 0, 1)?;
     let looked = heaps_at_rest(folder.path(), Some("plain")).map(drop).map_err(|error| error.to_string());
@@ -406,6 +408,11 @@ fn types_of_one_name(objects: &Objects, is_later: bool) -> Outcome {
 /// A heap with other options than it was made with.
 fn other_heap(runtime: Runtime, _: u64) -> Outcome {
     refused(runtime, &HeapOptions { last_colour: 9, ..HEAP }, "heap", "65535 colours, not 9")
+}
+
+/// A heap without room for a slab.
+fn small_heap(runtime: Runtime, _: u64) -> Outcome {
+    refused(runtime, &HeapOptions { bytes: 0, ..HEAP }, "heap", "HeapOptions::bytes is 0")
 }
 
 /// A segment of bytes.

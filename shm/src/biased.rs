@@ -93,7 +93,8 @@ impl<T> BiasedLock<T> {
             return self.try_ordinary(false);
         }
         let inside = &self.inside[leans_to % LIVES];
-        if inside.load(Ordering::Relaxed) {
+        // Acquires what another thread has written that was sent the guard.
+        if inside.load(Ordering::Acquire) {
             return None;
         }
         inside.store(true, Ordering::Relaxed);

@@ -15,7 +15,8 @@ use std::ptr;
 /// What is moved by one load and one store.
 const WORD_BYTES: usize = 8;
 
-/// Copies `bytes` bytes from `from` to `to`; the two do not overlap.
+/// Copies `bytes` bytes from `from` to `to`. What arrives where the two overlap is unspecified: two mappings of one file may overlap where
+/// no address shows it.
 ///
 /// # Safety
 /// Both ranges are valid for the access for as long as the call lasts. Other processes may write either of them

@@ -1,6 +1,6 @@
 //! One mapped file, and checked access to its bytes.
 
-use super::copy::copy;
+use super::copy::{copy, fill};
 use crate::error::{Result, ShmError};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::io::Errno;
@@ -288,7 +288,8 @@ impl Span {
         self.mapping.read(self.offset, to);
     }
 
-    /// Copies all bytes of another span, which does not overlap this one. Panics when the lengths differ.
+    /// Copies all bytes of another span. If the two overlap, each word of the result is one of the source's, or one that was copied
+    /// before. Panics when the lengths differ.
     pub fn copy_from(&self, from: &Span) {
         assert_eq!(from.bytes, self.bytes);
         // SAFETY: rules 2 and 3: both ranges were checked when the spans were made and live as long as they do.
@@ -297,8 +298,8 @@ impl Span {
 
     /// Makes all bytes zero.
     pub fn fill_zero(&self) {
-        // SAFETY: as in `copy_from`.
-        unsafe { self.address().write_bytes(0, self.bytes) }
+        // SAFETY: as in `copy_from`. The fill tolerates other users of the bytes.
+        unsafe { fill(self.address(), 0, self.bytes) }
     }
 
     /// Copies all its bytes in. Panics when the lengths differ.

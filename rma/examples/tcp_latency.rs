@@ -36,6 +36,9 @@ struct Counter<'a> {
     echo: Option<&'a TcpConduit>,
 }
 
+// SAFETY: the segment outlives the conduit.
+unsafe impl vgas_rma::conduit::Trusted for Counter<'_> {}
+
 impl Sink for Counter<'_> {
     fn destination(&self, _: Peer, _: Destination, bytes: usize) -> Result<*mut u8, RmaError> {
         assert!(bytes <= self.segment.bytes());

@@ -1,6 +1,7 @@
 //! Active messages as conduits see them (GASNet specification 1.8, Core API).
 
 use crate::address::{Peer, RegionId};
+use crate::conduit::Trusted;
 use crate::error::RmaError;
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
@@ -318,7 +319,7 @@ impl PrivateCopy {
 }
 
 /// Who receives what conduits bring: the endpoint.
-pub trait Sink {
+pub trait Sink: Trusted {
     /// The address at which a long payload of `bytes` bytes belongs, valid until [`Sink::deliver`] for the same
     /// message has returned. An error is the peer's fault: the conduit closes the connection and reports it.
     fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError>;

@@ -33,6 +33,9 @@ impl Memory {
     }
 }
 
+// SAFETY: the range is checked; the region outlives the conduit.
+unsafe impl vgas_rma::conduit::Trusted for Memory {}
+
 impl Sink for Memory {
     fn destination(&self, _: Peer, destination: Destination, bytes: usize) -> Result<*mut u8> {
         match destination {

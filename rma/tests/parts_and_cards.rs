@@ -44,6 +44,9 @@ impl Card {
     }
 }
 
+// SAFETY: it brings nothing.
+unsafe impl vgas_rma::conduit::Trusted for Card {}
+
 impl Conduit for Card {
     fn name(&self) -> &'static str {
         "card"
@@ -106,7 +109,7 @@ fn cards_register_a_part_and_give_it_back() {
     let done = AtomicBool::new(false);
     let region = RegionId(RegionId::FURTHER.0 + 5);
     let part = (region, Rank(0));
-    let granted = || agent.region(Peer(7), Peer(0), region);
+    let granted = || agent.registrable(Peer(7), Peer(0), region);
     std::thread::scope(|scope| {
         scope.spawn(|| agent.wait_until(None, || done.load(Ordering::SeqCst)).unwrap());
         rank.attach_segment(100).unwrap();

@@ -29,8 +29,11 @@ pub(crate) mod owned;
 pub mod sim;
 pub mod smp;
 pub mod tcp;
+mod trusted;
 mod turn;
 pub mod wire;
+
+pub use trusted::Trusted;
 
 use crate::address::{Peer, RegionId};
 use crate::error::{Result, RmaError};
@@ -137,7 +140,7 @@ impl Traffic {
 }
 
 /// A transport. All methods may be called from any thread.
-pub trait Conduit: Send + Sync {
+pub trait Conduit: Trusted + Send + Sync {
     /// Its name, as written after `--conduit`.
     fn name(&self) -> &'static str;
 

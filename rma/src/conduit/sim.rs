@@ -323,7 +323,7 @@ impl State {
     }
 }
 
-struct SimConduit {
+pub(super) struct SimConduit {
     network: Arc<SimNetwork>,
     me: Peer,
     is_polled: AtomicBool,

@@ -11,7 +11,7 @@
 
 use super::signals::with_signals_blocked;
 use super::wait::lock;
-use super::{Endpoint, handler_index};
+use super::{Endpoint, EndpointSink, handler_index};
 use crate::conduit::{Conduit, Traffic};
 use std::cell::Cell;
 use std::os::fd::BorrowedFd;
@@ -297,7 +297,7 @@ impl Endpoint {
             // Only where something is expected: the ways to other ranks of the node are faster for a thread that has them
             // to itself (`shm::biased`).
             if is_awaited {
-                smp.poll(self, traffic)?;
+                smp.poll(&EndpointSink(self), traffic)?;
             } else {
                 smp.flush()?;
             }
@@ -307,7 +307,7 @@ impl Endpoint {
         {
             self.check_failure()?;
             if (is_awaited || !self.operations.is_empty())
-                && let Err(error) = network.poll(self, traffic)
+                && let Err(error) = network.poll(&EndpointSink(self), traffic)
             {
                 self.weigh(error)?;
             }

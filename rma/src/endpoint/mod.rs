@@ -532,7 +532,7 @@ impl Endpoint {
             }
             Some(Route::Loopback) => {
                 let sent = self.loopback.try_send(self.me, message, |destination, bytes| {
-                    Sink::destination(self, self.me, destination, bytes)
+                    self.destination(self.me, destination, bytes)
                 })?;
                 if sent == Sent::Accepted {
                     self.notify_local();
@@ -631,7 +631,7 @@ impl Endpoint {
             delivered += self.loopback.deliver(traffic, |delivery| self.deliver(delivery))?;
         }
         if let Some(smp) = &self.smp {
-            delivered += smp.poll(self, traffic)?;
+            delivered += smp.poll(&EndpointSink(self), traffic)?;
         }
         let is_turn = self.network.is_none() || self.is_turn_of_network(delivered, looks);
         if is_turn {
@@ -642,7 +642,7 @@ impl Endpoint {
         {
             // Read again under the lock: whoever failed the endpoint may be waiting for us to leave (see `operation`).
             self.check_failure()?;
-            let brought = match network.poll(self, traffic) {
+            let brought = match network.poll(&EndpointSink(self), traffic) {
                 Ok(brought) => brought,
                 Err(error) => self.weigh(error).map(|()| 0)?,
             };
@@ -714,28 +714,26 @@ impl Endpoint {
     }
 }
 
-impl Sink for Endpoint {
+/// An endpoint as its conduits see it: not to be had outside of this crate, where anybody could tell it that an operation is complete.
+pub(crate) struct EndpointSink<'a>(&'a Endpoint);
+
+impl Sink for EndpointSink<'_> {
     fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError> {
-        self.check_peer(from, "receiving")?;
-        match destination {
-            Destination::Region { region, owner, offset } => {
-                self.region_destination(from, region, owner, offset, bytes)
-            }
-            Destination::Operation { id, offset } => self.operations.destination(from, id, offset, bytes),
-        }
+        self.0.destination(from, destination, bytes)
     }
 
     fn is_gone(&self, peer: Peer) -> bool {
-        Endpoint::is_gone(self, peer)
+        // After a failure callers free the memory of their gets.
+        self.0.failed.load(Ordering::Acquire) || self.0.is_gone(peer)
     }
 
     fn region(&self, from: Peer, owner: Peer, region: RegionId) -> Option<Span> {
-        self.registrable(from, owner, region)
+        self.0.registrable(from, owner, region)
     }
 
     fn completed(&self, server: Peer, operation: u64) -> Result<(), RmaError> {
-        self.check_peer(server, "receiving")?;
-        self.operations.answered(server, operation, None)
+        self.0.check_peer(server, "receiving")?;
+        self.0.operations.answered(server, operation, None)
     }
 
     fn deliver(&self, delivery: Delivery<'_>) -> Result<(), RmaError> {
@@ -764,3 +762,20 @@ impl Sink for Endpoint {
         Ok(())
     }
 }
+        self.0.deliver(delivery)
+    }
+}
+
+impl Endpoint {
+    /// Returns where the payload of a long message of a peer belongs; everything that it says is checked.
+    fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8> {
+        self.check_peer(from, "receiving")?;
+        match destination {
+            Destination::Region { region, owner, offset } => {
+                self.region_destination(from, region, owner, offset, bytes)
+            }
+            Destination::Operation { id, offset } => self.operations.destination(from, id, offset, bytes),
+        }
+    }
+
+    fn deliver(&self, delivery: Delivery<'_>) -> Result<()> {

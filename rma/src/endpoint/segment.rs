@@ -324,7 +324,7 @@ impl Endpoint {
 
     /// The memory of a region that peers may reach here, as far as it is in use: all of the blocks, the attached part of a
     /// segment.
-    pub(super) fn registrable(&self, from: Peer, owner: Peer, region: RegionId) -> Option<Span> {
+    pub fn registrable(&self, from: Peer, owner: Peer, region: RegionId) -> Option<Span> {
         let whole = |mapping: Arc<Mapping>| mapping.span(0, mapping.bytes());
         let exposed = self.exposed.read().unwrap_or_else(|e| e.into_inner()).get(&region).cloned();
         match (region, exposed) {

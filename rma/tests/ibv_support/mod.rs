@@ -140,6 +140,9 @@ impl Memory {
     }
 }
 
+// SAFETY: the range is checked; the memory outlives the conduit.
+unsafe impl vgas_rma::conduit::Trusted for Memory {}
+
 impl Sink for Memory {
     fn destination(&self, _: Peer, destination: Destination, bytes: usize) -> Result<*mut u8> {
         let (memory, offset) = match destination {

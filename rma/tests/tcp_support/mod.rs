@@ -62,6 +62,9 @@ impl Recorder {
     }
 }
 
+// SAFETY: the range is checked; the memory outlives the conduit.
+unsafe impl vgas_rma::conduit::Trusted for Recorder {}
+
 impl Sink for Recorder {
     fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError> {
         if self.is_gone(from) {

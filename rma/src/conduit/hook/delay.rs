@@ -382,7 +382,7 @@ impl Conduit for Delay {
 }
 
 /// Takes the endpoint's place while the inner conduit is polled.
-pub(super) struct Holding<'a> {
+pub(in crate::conduit) struct Holding<'a> {
     pub(super) sink: &'a dyn Sink,
     pub(super) delay: &'a Delay,
 }

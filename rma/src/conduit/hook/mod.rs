@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod count;
-mod delay;
+pub(super) mod delay;
 mod kept;
 mod loss;
 mod stack;
@@ -278,7 +278,7 @@ impl<H: Hook> Conduit for Hooked<H> {
 }
 
 /// The endpoint, with a hook before it.
-struct Watching<'a> {
+pub(super) struct Watching<'a> {
     sink: &'a dyn Sink,
     hook: &'a dyn Hook,
 }

@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod notices;
+pub(super) mod notices;
 mod own;
 mod regions;
 mod staging;

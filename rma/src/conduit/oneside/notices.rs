@@ -106,7 +106,7 @@ impl<N: Notice> Notices<N> {
     }
 }
 
-struct Ears<'a, N> {
+pub(in crate::conduit) struct Ears<'a, N> {
     hear: &'a dyn Fn(Peer, N) -> Result<()>,
     /// What went wrong on this side. The tcp conduit would take it for the fault of who sent the notice.
     trouble: RefCell<Option<RmaError>>,

@@ -87,6 +87,7 @@ impl Endpoint {
         from: *const u8,
         bytes: usize,
     ) -> Result<()> {
+        self.check_may_wait(part, offset, bytes)?;
         // SAFETY: the caller's promise; the wait ends after the operation.
         unsafe { self.put_started(part, offset, from, bytes, true) }.and_then(|handle| self.wait_sync(handle))
     }
@@ -144,8 +145,19 @@ impl Endpoint {
     #[cold]
     #[inline(never)]
     unsafe fn get_elsewhere(&self, part: PinnedPart, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
+        self.check_may_wait(part, offset, bytes)?;
         // SAFETY: the caller's promise; the wait ends after the operation, or nobody touches `to` any more.
         unsafe { self.get_started(part, offset, to, bytes) }.and_then(|handle| self.wait_sync(handle))
+    }
+
+    /// Refuses in a handler what would have to wait, before it is started.
+    fn check_may_wait(&self, part: PinnedPart, offset: u64, bytes: usize) -> Result<()> {
+        match self.wait.in_handler()
+            && matches!(self.reach_slow(part, offset, bytes as u64)?, Reach::Through(_))
+        {
+            true => Err(RmaError::Usage("a handler must not wait for another node".into())),
+            false => Ok(()),
+        }
     }
 
     /// Starts a put whose source is reusable when the call returns (non-bulk). Complete, and visible at the target,
@@ -317,7 +329,11 @@ impl Endpoint {
 
     /// Waits for a value.
     pub fn wait_value(&self, mut value: ValueHandle) -> Result<u64> {
-        self.wait_sync_ref(&mut value.handle)?;
+        if let Err(error) = self.wait_sync_ref(&mut value.handle) {
+            // The answer may still come, if another endpoint has asked.
+            value.leak();
+            return Err(error);
+        }
         Ok(u64::from_le_bytes(*value.value))
     }
 
@@ -351,11 +367,18 @@ impl Endpoint {
     }
 }
 
+impl ValueHandle {
+    /// Keeps the place of the answer for good.
+    fn leak(&mut self) {
+        std::mem::forget(std::mem::replace(&mut self.value, Box::new([0; 8])));
+    }
+}
+
 impl Drop for ValueHandle {
     fn drop(&mut self) {
         if !self.handle.is_complete() {
             // The answer may still come: its place must stay.
-            std::mem::forget(std::mem::replace(&mut self.value, Box::new([0; 8])));
+            self.leak();
         }
     }
 }

@@ -303,7 +303,7 @@ impl Endpoint {
             }
         }
         if let Some(network) = &self.network
-            && let Some(_delivering) = super::wait::try_lock(&self.delivering)
+            && let Some(_delivering) = self.begin_delivery()
         {
             self.check_failure()?;
             if (is_awaited || !self.operations.is_empty())

@@ -109,8 +109,14 @@ impl Endpoint {
             if which != kind && which != Implicit::All {
                 continue;
             }
+            // Handlers run before the handle is taken: what a panic leaves is waited for by the next call.
+            let is_complete = self.with_started(|started| match kind {
+                Implicit::Gets => started.gets.is_complete(),
+                _ => started.puts.is_complete(),
+            });
+            let polled = if is_complete { Ok(()) } else { self.poll().map(drop) };
             let mut handle = self.take_started(kind);
-            let done = self.try_sync(&mut handle);
+            let done = self.end_if_complete(&mut handle, polled);
             self.with_started(|started| match kind {
                 Implicit::Gets => started.gets.join(handle),
                 _ => started.puts.join(handle),

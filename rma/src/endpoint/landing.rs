@@ -7,7 +7,6 @@
 //! Between its messages a peer cannot be in the middle of one, so that whatever it sends after the answer finds no landing.
 
 use super::Endpoint;
-use super::operation::Handle;
 use crate::address::Peer;
 
 /// Memory that a peer's long messages may fill until it is ended.
@@ -42,7 +41,7 @@ impl Endpoint {
     /// when the endpoint has failed. A second call does nothing.
     pub fn end_landing(&self, landing: Landing) {
         if let Some(operation) = self.operations.find(landing.0) {
-            self.give_up(&mut Handle::from(operation));
+            self.end_operation(&operation);
         }
     }
 }

@@ -95,7 +95,8 @@ use counters::Counters;
 use loopback::Loopback;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
+use vgas_shm::biased::this_thread;
 use vgas_shm::{Mapping, Span};
 
 /// First index of a class of handlers; the class ends where the next begins.
@@ -136,6 +137,19 @@ const GUARDED_REGIONS: usize = 8;
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
 
+/// The right to deliver from the network, which one thread has at a time.
+struct Delivering<'a> {
+    deliverer: &'a AtomicUsize,
+    /// Released last.
+    _lock: MutexGuard<'a, ()>,
+}
+
+impl Drop for Delivering<'_> {
+    fn drop(&mut self) {
+        self.deliverer.store(0, Ordering::Relaxed);
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     Loopback,
@@ -165,6 +179,8 @@ pub struct Endpoint {
     withholds: AtomicBool,
     /// Held by the thread that delivers from the network.
     delivering: Mutex<()>,
+    /// Number of that thread; 0 while there is none.
+    deliverer: AtomicUsize,
     /// Polls since the network last brought something, while it brings nothing (see [`Endpoint::poll`]).
     network_silence: AtomicU32,
     failed: AtomicBool,
@@ -236,6 +252,7 @@ impl Endpoint {
             is_open: AtomicBool::new(false),
             withholds: AtomicBool::new(false),
             delivering: Mutex::new(()),
+            deliverer: AtomicUsize::new(0),
             network_silence: AtomicU32::new(0),
             failed: AtomicBool::new(false),
             failure: OnceLock::new(),
@@ -638,7 +655,7 @@ impl Endpoint {
             self.has_looked();
         }
         if let Some(network) = self.network.as_ref().filter(|_| is_turn)
-            && let Some(_delivering) = wait::try_lock(&self.delivering)
+            && let Some(_delivering) = self.begin_delivery()
         {
             // Read again under the lock: whoever failed the endpoint may be waiting for us to leave (see `operation`).
             self.check_failure()?;
@@ -652,6 +669,18 @@ impl Endpoint {
             delivered += brought;
         }
         Ok(delivered)
+    }
+
+    /// Becomes the thread that delivers from the network, unless another one is.
+    fn begin_delivery(&self) -> Option<Delivering<'_>> {
+        let lock = wait::try_lock(&self.delivering)?;
+        self.deliverer.store(this_thread(), Ordering::Relaxed);
+        Some(Delivering { deliverer: &self.deliverer, _lock: lock })
+    }
+
+    /// Returns whether this thread delivers from the network, in a handler.
+    fn delivers_here(&self) -> bool {
+        self.deliverer.load(Ordering::Relaxed) == this_thread()
     }
 
     /// A look at the network may cost a system call. After so many `looks` in vain, or while shared memory brings messages,
@@ -737,6 +766,23 @@ impl Sink for EndpointSink<'_> {
     }
 
     fn deliver(&self, delivery: Delivery<'_>) -> Result<(), RmaError> {
+        self.0.deliver(delivery)
+    }
+}
+
+impl Endpoint {
+    /// Returns where the payload of a long message of a peer belongs; everything that it says is checked.
+    fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8> {
+        self.check_peer(from, "receiving")?;
+        match destination {
+            Destination::Region { region, owner, offset } => {
+                self.region_destination(from, region, owner, offset, bytes)
+            }
+            Destination::Operation { id, offset } => self.operations.destination(from, id, offset, bytes),
+        }
+    }
+
+    fn deliver(&self, delivery: Delivery<'_>) -> Result<()> {
         let fault = |what: String| Err(RmaError::Protocol { peer: Some(delivery.from), what });
         let Some(handler) = self.handlers[usize::from(delivery.handler)].get() else {
             return fault(format!("a message for handler {}, which nobody registered", delivery.handler));
@@ -762,20 +808,3 @@ impl Sink for EndpointSink<'_> {
         Ok(())
     }
 }
-        self.0.deliver(delivery)
-    }
-}
-
-impl Endpoint {
-    /// Returns where the payload of a long message of a peer belongs; everything that it says is checked.
-    fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8> {
-        self.check_peer(from, "receiving")?;
-        match destination {
-            Destination::Region { region, owner, offset } => {
-                self.region_destination(from, region, owner, offset, bytes)
-            }
-            Destination::Operation { id, offset } => self.operations.destination(from, id, offset, bytes),
-        }
-    }
-
-    fn deliver(&self, delivery: Delivery<'_>) -> Result<()> {

@@ -9,7 +9,7 @@
 //! A list has an entry of 16 bytes for each piece: its offset in the segment, and its length. As with single puts and gets,
 //! the agent of the target's node serves them; the target need not do anything.
 
-use super::operation::{Handle, Operation};
+use super::operation::{Handle, Operation, Unsent};
 use super::serve::{DATA, DATA_MEDIUM, DONE, low_high, number};
 use super::{Endpoint, Handler, Token};
 use crate::address::{Peer, PinnedPart};
@@ -159,6 +159,8 @@ impl Endpoint {
         let operation = self.operations.start(server, std::ptr::null_mut(), 0, 1);
         let [low, high] = low_high(operation.id());
         let mut rest = pieces;
+        // One part more than messages, until all are sent.
+        let mut unsent = Unsent::new(self, operation.clone(), 1);
         let mut send = || -> Result<()> {
             while !rest.is_empty() {
                 let count = self.fitting(rest, |piece| ENTRY_BYTES + piece.bytes);
@@ -174,9 +176,11 @@ impl Endpoint {
                     unsafe { copy(piece.here, message[at..].as_mut_ptr(), piece.bytes) };
                 }
                 operation.add_part();
+                unsent.parts = 2;
                 let arguments = [low, high, owner, region, count as u32];
                 self.request_part(server, PUT_PIECES, &arguments, Payload::Medium(Source::of(&message)))?;
                 rest = later;
+                unsent.parts = 1;
             }
             Ok(())
         };
@@ -215,6 +219,7 @@ impl Endpoint {
         let operation = self.operations.start(server, packed, total as u64, 1);
         let [low, high] = low_high(operation.id());
         let (mut rest, mut at) = (pieces, 0);
+        let mut unsent = Unsent::new(self, operation.clone(), 1);
         let mut send = || -> Result<()> {
             while !rest.is_empty() {
                 // Both the list and the answer must fit.
@@ -225,11 +230,13 @@ impl Endpoint {
                     write_entry(&mut list, piece.offset, piece.bytes);
                 }
                 operation.add_part();
+                unsent.parts = 2;
                 let [to_low, to_high] = low_high(at as u64);
                 let arguments = [low, high, owner, region, count as u32, to_low, to_high];
                 self.request_part(server, GET_PIECES, &arguments, Payload::Medium(Source::of(&list)))?;
                 at += now.iter().map(|piece| piece.bytes).sum::<usize>();
                 rest = later;
+                unsent.parts = 1;
             }
             Ok(())
         };

@@ -11,7 +11,7 @@
 //!
 //! A conduit with one-sided access carries puts and gets without the agent; the parts and their ends are the same.
 
-use super::operation::Handle;
+use super::operation::{Handle, Unsent};
 use super::{Endpoint, Handler, Token};
 use crate::address::{Peer, PinnedPart};
 use crate::conduit::{Conduit, Part, Place};
@@ -248,6 +248,7 @@ impl Endpoint {
         let parts = 1 + (bytes - first).div_ceil(further);
         let operation =
             self.operations.start(server, buffer.unwrap_or(std::ptr::null_mut()), buffer_bytes, parts);
+        let mut unsent = Unsent::new(self, operation.clone(), parts);
         let mut at = 0;
         while at < bytes {
             let part = if at == 0 { first } else { further }.min(bytes - at);
@@ -259,6 +260,7 @@ impl Endpoint {
                 return Err(error);
             }
             at += part;
+            unsent.parts -= 1;
         }
         Ok(Handle::from(operation))
     }

@@ -123,3 +123,45 @@ impl<'a> Token<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::RmaError;
+    use crate::address::{Layout, Peer};
+    use crate::conduit::Sent;
+    use crate::endpoint::{Endpoint, EndpointSpec, handler_index::USER};
+    use crate::message::Payload;
+    use std::sync::{Arc, Mutex};
+
+    /// Goal: a program's handler answers once, and to handlers of programs alone.
+    #[test]
+    fn answers_go_to_handlers_of_programs() {
+        let layout = Layout::blocks(1, 1);
+        let spec = EndpointSpec { layout, me: Peer(0), domain: None, network: None };
+        let endpoint = Endpoint::new(spec).expect("an endpoint");
+        let said: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (asked, answered) = (said.clone(), said.clone());
+        let note = |to: &Mutex<Vec<String>>, result: Result<(), RmaError>| {
+            to.lock().unwrap().push(result.map_or_else(|why| why.to_string(), |()| "sent".into()));
+        };
+        let ask = move |token: &super::Token<'_>, _: &[u32], _: crate::message::Arrived<'_>| {
+            for index in [0, 15, 33, 64, 127, USER + 1, USER + 1] {
+                note(&asked, token.reply_short(index, &[]));
+            }
+        };
+        let answer = move |token: &super::Token<'_>, _: &[u32], _: crate::message::Arrived<'_>| {
+            note(&answered, token.reply_short(USER, &[]));
+        };
+        endpoint.register(USER, ask).expect("a free index");
+        endpoint.register(USER + 1, answer).expect("a free index");
+        endpoint.open();
+        assert_eq!(endpoint.try_request(Peer(0), USER, &[], Payload::Short).expect("a way"), Sent::Accepted);
+        for _ in 0..10 {
+            endpoint.poll().expect("it works");
+        }
+        let said = said.lock().unwrap().clone();
+        assert!(said[..5].iter().all(|what| what.contains("programs have 128 to 255")), "{said:?}");
+        let rest: Vec<_> = said[5..].iter().map(|what| what.trim_start_matches("wrong use: ")).collect();
+        assert_eq!(rest, ["sent", "a request is replied to once", "a reply can't be replied to"]);
+    }
+}

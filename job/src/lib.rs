@@ -49,6 +49,7 @@
 //!
 //! Over ssh, both sides say every two seconds that they are alive, and give the other up after fifteen of silence.
 
+mod access;
 pub mod allocation;
 pub mod bootstrap;
 pub mod cluster;
@@ -75,11 +76,11 @@ mod surroundings;
 mod system;
 mod verdict;
 
-pub use bootstrap::{Bootstrap, in_job, join};
-pub use joined::{Joining, join_started};
+pub use access::{join, join_started, node_main};
+pub use bootstrap::{Bootstrap, in_job};
+pub use joined::Joining;
 pub use launcher::run;
 pub use membership::Membership;
-pub use node::node_main;
 pub use service::{NoService, NodeService, ServiceError, Stop};
 pub use spec::{JobStatus, Plan, RANKS_MAX, RANKS_PER_CORE_MAX, RunSpec, Starter};
 

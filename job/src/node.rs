@@ -44,13 +44,8 @@ const QUEUED_BYTES_MAX: usize = 1 << 20;
 /// their group. Both are normally there at once.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs the daemon of a node until its part of the job has ended, and returns its exit status. `vgas run` starts it
-/// with a channel on standard input (and output, over ssh). Call it from the main thread, before any other thread
-/// exists.
-///
-/// # Errors
-/// When the process was not started by a launcher. Everything later is reported to the launcher.
-pub fn node_main(service: Box<dyn NodeService>) -> Result<u8> {
+/// See [`crate::node_main`].
+pub(crate) fn node_main(service: Box<dyn NodeService>) -> Result<u8> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
         return Err(RmaError::Refused("a node's daemon is started by `vgas run`, not by hand".into()));

@@ -89,7 +89,8 @@ pub fn is_one_of_several() -> bool {
 
 /// Joins the job in which this process was started, by whomever.
 pub(crate) fn join(starting: Option<Starting>) -> Result<Membership> {
-    match vgas_job::join() {
+    // SAFETY: the membership becomes a runtime, whose calls that reach what belongs to a library are unsafe.
+    match unsafe { vgas_job::join() } {
         // A process that has the variable and not the socket is a child of a rank, and none itself.
         Err(vgas_rma::RmaError::NotInJob) if std::env::var_os("VGAS_CONTROL_FD").is_none() => {}
         joined => return Ok(joined?),
@@ -122,7 +123,8 @@ pub(crate) fn join(starting: Option<Starting>) -> Result<Membership> {
         helper,
         helper_environment: vec![(HELPER_VARIABLE.into(), how.into())],
     };
-    Ok(vgas_job::join_started(&joining)?)
+    // SAFETY: as above.
+    Ok(unsafe { vgas_job::join_started(&joining) }?)
 }
 
 fn in_a_line(error: &ConfigError) -> String {

@@ -17,12 +17,8 @@ use vgas_rma::address::Peer;
 use vgas_rma::conduit::factory;
 use vgas_rma::error::{Result, RmaError};
 
-/// Joins the job that this process was started in, as a rank. Once per process.
-///
-/// # Errors
-/// [`RmaError::NotInJob`] when the process was not started by a launcher: a caller may start a job, or ask to be one
-/// ([`super::alone`]). [`RmaError::Usage`] when it has joined before.
-pub fn join() -> Result<Membership> {
+/// See [`crate::join`].
+pub(crate) fn join() -> Result<Membership> {
     let mut channel = Channel::over_socket(system::take_control_socket()?, true)?;
     channel.sender.send(&FromRank::Join)?;
     channel.sender.flush_blocking()?;

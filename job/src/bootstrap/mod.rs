@@ -4,7 +4,7 @@
 //!
 //! | implementation | for |
 //! |---|---|
-//! | launched | ranks and agents: over the socket to the node's daemon, and within it. [`join`] finds it in a job of [`run`](crate::run), [`join_started`](crate::join_started) in one of `srun`, `mpirun` or the like |
+//! | launched | ranks and agents: over the socket to the node's daemon, and within it. [`join`](crate::join) finds it in a job of [`run`](crate::run), [`join_started`](crate::join_started) in one of `srun`, `mpirun` or the like |
 //! | [`alone`] | a program started by hand that wants to be a job of one rank. Nobody gets it without having asked for it: a job whose start went wrong must not become many jobs of one |
 //! | [`Simulated`] | a whole job in one process, a thread a rank, for tests |
 //!
@@ -28,8 +28,8 @@ mod launched;
 
 pub(crate) use agent::{AgentBootstrap, AgentLine, AgentReport};
 pub use in_process::{Simulated, alone};
-pub(crate) use launched::{Launched, welcome};
-pub use launched::{in_job, join};
+pub use launched::in_job;
+pub(crate) use launched::{Launched, join, welcome};
 
 #[cfg(doc)]
 use crate::Membership;

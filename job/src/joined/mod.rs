@@ -37,5 +37,6 @@ mod proof;
 pub(crate) mod rank;
 mod watch;
 
-pub use rank::{Joining, join_started};
+pub use rank::Joining;
+pub(crate) use rank::join_started;
 pub(crate) use watch::Watch;

@@ -43,12 +43,8 @@ pub struct Joining {
     pub helper_environment: Vec<(OsString, OsString)>,
 }
 
-/// Joins the job in which a process manager has started this process. Once per process.
-///
-/// # Errors
-/// [`RmaError::NotInJob`] when none has. [`RmaError::Refused`] when one has and cannot be reached, or cannot bring this rank and
-/// the others together; the text says what to do.
-pub fn join_started(joining: &Joining) -> Result<Membership> {
+/// See [`crate::join_started`].
+pub(crate) fn join_started(joining: &Joining) -> Result<Membership> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if let Some((name, _)) =
         joining.helper_environment.iter().find(|(name, _)| std::env::var_os(name).is_some())

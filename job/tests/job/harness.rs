@@ -102,7 +102,8 @@ pub fn launch(arguments: &[String]) -> ExitCode {
 
 /// The role `node`: a daemon with a service that does what the setting `service` says.
 pub fn node() -> ExitCode {
-    match vgas_job::node_main(Box::new(TestService::default())) {
+    // SAFETY: no library runs in these jobs.
+    match unsafe { vgas_job::node_main(Box::new(TestService::default())) } {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("node: {error}");

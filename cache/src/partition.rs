@@ -85,18 +85,20 @@ pub struct Policy {
     /// Its pages leave a full cache before others, in the order in which they came, as long as they are more than a small part of
     /// it: what is read once does not flush what is read again.
     pub streamed: bool,
+    /// It belongs to a library whose safety depends on its bytes: of services, only that library's read and write it.
+    pub owned: bool,
     /// How much longer than others the segment's pages are kept when others want their memory: twice as long for 2. At least 1.
     pub weight: u8,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { home_only: false, in_place: false, read_ahead: true, streamed: false, weight: 1 }
+        Self { home_only: false, in_place: false, read_ahead: true, streamed: false, owned: false, weight: 1 }
     }
 }
 
 impl Policy {
-    const FLAGS: u32 = 0xf;
+    const FLAGS: u32 = 0x1f;
 
     /// Whether pages leave a full cache in another order than by their use.
     fn is_kept_otherwise(self) -> bool {
@@ -105,7 +107,7 @@ impl Policy {
 
     /// As a word.
     pub fn encode(self) -> u32 {
-        let flags = [self.home_only, self.in_place, self.read_ahead, self.streamed];
+        let flags = [self.home_only, self.in_place, self.read_ahead, self.streamed, self.owned];
         let flags = flags.into_iter().zip(0..).fold(0, |word, (flag, bit)| word | u32::from(flag) << bit);
         flags | u32::from(self.weight) << 8
     }
@@ -114,9 +116,10 @@ impl Policy {
     pub fn decode(word: u32) -> Option<Self> {
         let flag = |bit: u32| word >> bit & 1 != 0;
         let weight = u8::try_from(word >> 8).ok().filter(|&weight| weight > 0)?;
-        let (home_only, in_place, read_ahead, streamed) = (flag(0), flag(1), flag(2), flag(3));
+        let (home_only, in_place, read_ahead) = (flag(0), flag(1), flag(2));
+        let (streamed, owned) = (flag(3), flag(4));
         let known = word & 0xff & !Self::FLAGS == 0;
-        known.then_some(Self { home_only, in_place, read_ahead, streamed, weight })
+        known.then_some(Self { home_only, in_place, read_ahead, streamed, owned, weight })
     }
 }
 
@@ -308,18 +311,19 @@ mod tests {
 
     #[test]
     fn policies_survive_their_word() {
-        for bits in 0..16 {
+        for bits in 0..32 {
             let flag = |bit: u32| bits >> bit & 1 != 0;
             let policy = Policy {
                 home_only: flag(0),
                 in_place: flag(1),
                 read_ahead: flag(2),
                 streamed: flag(3),
+                owned: flag(4),
                 weight: bits as u8 + 1,
             };
             assert_eq!(Policy::decode(policy.encode()), Some(policy));
         }
-        for word in [0, 0x0f, 0x110, 0x1_0001] {
+        for word in [0, 0x0f, 0x120, 0x1_0001] {
             assert_eq!(Policy::decode(word), None, "{word:#x}");
         }
     }

@@ -229,6 +229,7 @@ impl Runtime {
             Ok(found) => (found, None),
             Err(error) => (None, Some(error)),
         };
+        let is_owned = owner.is_some();
         let wish = Wish {
             refused: refused.as_ref().map(in_short),
             tiered_bytes: spec.tiered_bytes,
@@ -265,6 +266,7 @@ impl Runtime {
         self.endpoint().attach_segment(spec.pinned_bytes)?;
         let mut pages = SegmentPages::first(self.client().pool());
         pages.policy.home_only = spec.home_only;
+        pages.policy.owned = is_owned;
         let named = together.named(spec.name.as_ref());
         let attached = self.client().make_room(pages.size).and_then(|()| match spec.tiered_bytes {
             0 => Ok(Created::default()),

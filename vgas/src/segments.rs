@@ -114,7 +114,7 @@ impl SegmentOptions {
 
     fn policy(&self) -> Policy {
         let &Self { home_only, in_place, read_ahead, streamed, weight, .. } = self;
-        Policy { home_only, in_place, read_ahead, streamed, weight }
+        Policy { home_only, in_place, read_ahead, streamed, owned: false, weight }
     }
 }
 

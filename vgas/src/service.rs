@@ -10,7 +10,7 @@ use crate::agent::AgentService;
 use crate::lock::Locks;
 pub use vgas_cache::Failure;
 pub use vgas_cache::client::PendingCall;
-pub use vgas_cache::service::{Call, Home, Service, ServiceCounts, ServiceError, Services, Trial};
+pub use vgas_cache::service::{Call, Home, Library, Service, ServiceCounts, ServiceError, Services, Trial};
 
 /// The argument of a program that is to be the daemon of a node.
 pub const NODE_ARGUMENT: &str = "vgas-node";

@@ -54,12 +54,17 @@ pub(super) struct Services {
 impl Services {
     pub fn new(services: crate::service::Services) -> Self {
         let running = services.all.into_iter().map(|service| Running {
-            number: number_of(service.name()),
+            number: number_of(service.name(), service.library()),
             service,
             counts: ServiceCounts::default(),
             again_ms: None,
         });
         Self { running: running.collect(), ..Self::default() }
+    }
+
+    /// Returns whether a service may read and write the segments of its library.
+    pub fn is_owner(&self, service: usize) -> bool {
+        self.running.get(service).is_some_and(|running| running.service.library().is_owner())
     }
 
     /// Work on pages has ended; the service hears of it in the next turn.

@@ -201,7 +201,9 @@ impl Agent {
     ) -> Result<(), CacheError> {
         let end = offset.checked_add(u64::from(bytes)).filter(|_| (1..=ORDER_BYTES_MAX).contains(&bytes));
         let fits = |found: &&Partition| {
-            end.is_some_and(|end| end <= found.bytes()) && self.layout.node_of(of.owner) == self.node
+            let is_allowed = !found.policy.owned || self.services.is_owner(service);
+            let is_here = self.layout.node_of(of.owner) == self.node;
+            is_allowed && is_here && end.is_some_and(|end| end <= found.bytes())
         };
         let found = self.segments.partitions.of(of.segment, of.owner).filter(fits);
         let Some(&Partition { first, size, .. }) = found else {

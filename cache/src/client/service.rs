@@ -19,6 +19,8 @@ use vgas_rma::message::{Arrived, Payload, Source};
 pub struct PendingCall<'c, A> {
     core: &'c Core,
     name: &'static str,
+    /// What messages call it.
+    service: u32,
     node: NodeId,
     what: u32,
     request: Vec<u8>,
@@ -85,7 +87,7 @@ impl Client {
         request: &S::Request,
     ) -> Result<PendingCall<'_, S::Answer>, CacheError> {
         let request = encode(request).map_err(|why| CacheError::Service { name: S::NAME, node, why })?;
-        self.pending_call(S::NAME, node, service_words::CALL, request)
+        self.pending_call::<S, _>(node, service_words::CALL, request)
     }
 
     /// Tells a service of a node something, and does not wait for it to arrive; in order with this rank's calls of that node. What
@@ -100,7 +102,7 @@ impl Client {
             Ok(request) if request.len() <= core.medium_max && node.0 < core.layout.nodes() => request,
             _ => return Err(too_long),
         };
-        let words = [0, number_of(S::NAME), service_words::TELL];
+        let words = [0, number_of(S::NAME, S::LIBRARY), service_words::TELL];
         core.wait_for(|| {
             let payload = Payload::Medium(Source::of(&request));
             let to = core.layout.agent_of(node);
@@ -113,7 +115,7 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub fn service_counts<S: Service>(&self, node: NodeId) -> Result<ServiceCounts, CacheError> {
-        let pending = self.pending_call(S::NAME, node, service_words::COUNTS, Vec::new())?;
+        let pending = self.pending_call::<S, _>(node, service_words::COUNTS, Vec::new())?;
         self.wait_for_call(pending)
     }
 
@@ -127,14 +129,13 @@ impl Client {
         answer.ok_or_else(broken)
     }
 
-    fn pending_call<A: DeserializeOwned>(
+    fn pending_call<S: Service, A: DeserializeOwned>(
         &self,
-        name: &'static str,
         node: NodeId,
         what: u32,
         request: Vec<u8>,
     ) -> Result<PendingCall<'_, A>, CacheError> {
-        let core = &*self.core;
+        let (core, name) = (&*self.core, S::NAME);
         if node.0 >= core.layout.nodes() {
             let what = format!("a call of the service {name} of {node}, of {} nodes", core.layout.nodes());
             return Err(CacheError::Usage(what));
@@ -142,6 +143,7 @@ impl Client {
         let mut pending = PendingCall {
             core,
             name,
+            service: number_of(name, S::LIBRARY),
             node,
             what,
             request,
@@ -182,7 +184,7 @@ impl<A> PendingCall<'_, A> {
     fn send(&mut self) -> Result<(), CacheError> {
         let to = self.core.layout.agent_of(self.node);
         let Some(slot) = self.core.remote.begin_for_any_agent() else { return Ok(()) };
-        let words = [slot, number_of(self.name), self.what];
+        let words = [slot, self.service, self.what];
         let payload = Payload::Medium(Source::of(&self.request));
         if self.core.endpoint.try_request(to, handler::SERVICE, &words, payload)? == Sent::Accepted {
             self.asked = Some(slot);

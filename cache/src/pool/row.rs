@@ -135,6 +135,7 @@ mod tests {
                 in_place: flag(1),
                 read_ahead: flag(2),
                 streamed: flag(3),
+                owned: flag(4),
                 weight: 255 - bits as u8,
             };
             let (segment, owner) = (of.segment, of.owner);

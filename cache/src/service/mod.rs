@@ -11,6 +11,7 @@
 //! A service has one instance a node, used by one thread at a time, and is told of things in the order in which they happen. It
 //! may keep what it likes; when the job ends it is gone.
 
+mod library;
 mod trial;
 
 use crate::error::Failure;
@@ -22,6 +23,7 @@ use std::marker::PhantomData;
 use vgas_rma::address::{Layout, NodeId, Peer};
 use vgas_shm::Update;
 
+pub use library::Library;
 pub use trial::Trial;
 
 /// Work at the home; one value a node.
@@ -34,6 +36,10 @@ pub trait Service: Send + 'static {
     /// Its name: in errors, logs and statistics. Different services of a job have different names; the crate's name is a good
     /// beginning (`"mylib.queue"`).
     const NAME: &'static str;
+
+    /// The library that it belongs to, if that has segments of its own. One that belongs to none is not called in its place, whatever its
+    /// name.
+    const LIBRARY: Library = Library::NONE;
 
     /// Somebody asks. Each call is answered once, now or later; the caller waits until then.
     fn called(&mut self, call: Call, request: Self::Request, home: &mut Home<'_, Self>)
@@ -190,7 +196,8 @@ impl<S: Service> Home<'_, S> {
     }
 
     /// Reads tiered memory whose home is this node, from DRAM or NVMe; [`Service::done`] gets the bytes. Pages are brought to
-    /// this node if others have them to write. At most 4 MiB; more, or what is not in the segment, ends with
+    /// this node if others have them to write. At most 4 MiB; more, or what is not in the segment, or in a segment of a library other than
+    /// the service's ([`Service::LIBRARY`]), ends with
     /// [`FailureKind::NoSuchPage`](crate::FailureKind::NoSuchPage).
     pub fn read(&mut self, of: impl Into<PartitionId>, offset: u64, bytes: u32, ticket: u64) {
         self.orders.push(Order::Read { of: of.into(), offset, bytes, ticket, only_here: false });
@@ -239,15 +246,19 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     }
 }
 
-/// What a service is called in messages: its name, mixed.
-pub(crate) fn number_of(name: &str) -> u32 {
+/// What a service is called in messages: its name, mixed, with a bit that only the services of libraries have.
+pub(crate) fn number_of(name: &str, library: Library) -> u32 {
+    const OF_LIBRARY: u32 = 1 << 31;
     // FNV-1a, because it says the same in every process.
-    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    let mixed =
+        name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    mixed & !OF_LIBRARY | if library.is_owner() { OF_LIBRARY } else { 0 }
 }
 
 /// What happens to a service, whatever its types.
 pub(crate) trait Registered: Send {
     fn name(&self) -> &'static str;
+    fn library(&self) -> Library;
     /// False: the bytes are no request; the call is given back.
     fn called(&mut self, call: Call, request: &[u8], home: Bare<'_>) -> Result<(), Call>;
     fn done(&mut self, ticket: u64, result: Result<Vec<u8>, Failure>, home: Bare<'_>);
@@ -274,6 +285,10 @@ impl<'a> Bare<'a> {
 impl<S: Service> Registered for S {
     fn name(&self) -> &'static str {
         S::NAME
+    }
+
+    fn library(&self) -> Library {
+        S::LIBRARY
     }
 
     fn called(&mut self, call: Call, request: &[u8], home: Bare<'_>) -> Result<(), Call> {
@@ -316,8 +331,8 @@ impl Services {
     /// together as they are.
     #[must_use]
     pub fn with<S: Service>(mut self, service: S) -> Self {
-        let number = number_of(S::NAME);
-        let same = self.all.iter().find(|other| number_of(other.name()) == number);
+        let number = number_of(S::NAME, S::LIBRARY);
+        let same = self.all.iter().find(|other| number_of(other.name(), other.library()) == number);
         assert!(
             same.is_none(),
             "the services {:?} and {:?} cannot be told apart",

@@ -84,6 +84,7 @@ fn draw_kinds(seed: u64) -> Vec<SegmentPages> {
                 in_place: random.random(),
                 read_ahead: random.random(),
                 streamed: random.random_range(0..3) == 0,
+                owned: false,
                 weight: random.random_range(1..=3),
             },
         };

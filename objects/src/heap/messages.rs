@@ -1,7 +1,12 @@
 //! The messages of this library to itself on other ranks.
 
 use std::sync::Arc;
+use vgas::service::Library;
 use vgas::{Endpoint, Rank, Runtime};
+
+/// What the services of this library may reach.
+// SAFETY: it is given to the services of `service/` alone, which write what that folder's rules say.
+pub(crate) const LIBRARY: Library = unsafe { Library::owner() };
 
 /// A job's messages, as this library uses them.
 pub(crate) trait Messages {

@@ -65,7 +65,7 @@ pub use later::Get;
 pub(crate) use left::{discard_left, drop_value, take_out};
 pub(crate) use loans::{Loan, OpenLoan, borrow, make_dead, note_given};
 pub use map::{DMap, DMapEntries, DMapEntriesMut, DMapIter, Found};
-pub(crate) use messages::Messages;
+pub(crate) use messages::{LIBRARY, Messages};
 pub use objects::{HeapCounts, HeapOptions, Objects};
 pub use part::Part;
 pub use raw::{dalloc, dfree, dread, dwrite};

@@ -1,9 +1,10 @@
 //! Barriers: so many that come, go on together.
 
+use crate::heap::LIBRARY;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use vgas::NodeId;
-use vgas::service::{Call, Home, Service};
+use vgas::service::{Call, Home, Library, Service};
 
 /// What the barriers of a node are asked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,6 +42,7 @@ impl Service for BarrierService {
     type Request = Request;
     type Answer = Answer;
     const NAME: &'static str = "objects.barriers";
+    const LIBRARY: Library = LIBRARY;
 
     fn called(&mut self, call: Call, request: Request, home: &mut Home<'_, Self>) {
         let Request::Come { name, parties } = request;

@@ -5,11 +5,12 @@
 //! units, as owners of counted values are (`sync/units.rs`): when none is left, whoever receives hears of it.
 
 use super::bytes::Bytes;
+use crate::heap::LIBRARY;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 use vgas::NodeId;
-use vgas::service::{Call, Home, Service};
+use vgas::service::{Call, Home, Library, Service};
 
 /// Most bytes that wait in a channel: of more room, less is had.
 const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -123,6 +124,7 @@ impl Service for ChannelService {
     type Request = Request;
     type Answer = Answer;
     const NAME: &'static str = "objects.channels";
+    const LIBRARY: Library = LIBRARY;
 
     fn called(&mut self, call: Call, request: Request, home: &mut Home<'_, Self>) {
         match request {

@@ -17,13 +17,14 @@
 use super::bytes::Bytes;
 pub(crate) use super::hints::CopyAt;
 use super::hints::Hints;
+use crate::heap::LIBRARY;
 use crate::slab::{LABEL_BYTES, SERVED, label_offset, word_address};
 use crate::tie::TYPES_MAX;
 use crate::word::{Link, Word};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use vgas::service::{Call, Failure, Home, Service};
+use vgas::service::{Call, Failure, Home, Library, Service};
 use vgas::{Change, NodeId, Peer, Rank};
 
 /// Most words that are noted in one freed slot, and most slots that are freed by one message.
@@ -230,6 +231,7 @@ impl Service for HeapService {
     type Request = Request;
     type Answer = Answer;
     const NAME: &'static str = "objects.heap";
+    const LIBRARY: Library = LIBRARY;
 
     fn called(&mut self, call: Call, request: Request, home: &mut Home<'_, Self>) {
         self.next += 1;

@@ -5,9 +5,10 @@
 //! way then, and asks for the lock again when it is notified, or called back.
 
 use super::bytes::Bytes;
+use crate::heap::LIBRARY;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
-use vgas::service::{Call, Failure, Home, Service};
+use vgas::service::{Call, Failure, Home, Library, Service};
 use vgas::{NodeId, Peer, Rank};
 
 /// What a lock's value begins with, if whoever had it alone has not given it back as it should ([`crate::sync`]). By 1 and the number
@@ -146,6 +147,7 @@ impl Service for LockService {
     type Request = Request;
     type Answer = Answer;
     const NAME: &'static str = "objects.locks";
+    const LIBRARY: Library = LIBRARY;
 
     fn called(&mut self, call: Call, request: Request, home: &mut Home<'_, Self>) {
         match request {

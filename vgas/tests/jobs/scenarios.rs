@@ -195,6 +195,7 @@ const ALL: &[Scenario] = &[
         rank: segments::too_many_sizes,
     },
     Scenario { name: "services", settings: services::settings, rank: services::rank },
+    Scenario { name: "owned", settings: services::settings_of_owned, rank: services::rank_of_owned },
     Scenario { name: "locks", settings: locks::settings, rank: locks::rank },
     // Parts of `named::sequence`, which are not run by themselves.
     Scenario { name: "named_write", settings: Vec::new, rank: named::write },

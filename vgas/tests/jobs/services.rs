@@ -7,8 +7,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use vgas::service::{Call, Failure, Home, Service, ServiceError, Services};
-use vgas::{Change, GlobalAddress, NodeId, Rank, Runtime, SegmentSpec};
+use vgas::service::{Call, Failure, Home, Library, Service, ServiceError, Services};
+use vgas::{Change, GlobalAddress, NodeId, Rank, Runtime, SegmentOwner, SegmentSpec};
 
 /// Does at its node what it is told, or has another node do it.
 #[derive(Default)]
@@ -104,8 +104,40 @@ impl Service for Missing {
     fn called(&mut self, _: Call, (): (), _: &mut Home<'_, Self>) {}
 }
 
+/// The service of a library that owns a segment: writes there, and reads nothing.
+#[derive(Default)]
+pub struct Keeper(Option<Call>);
+
+impl Service for Keeper {
+    type Request = (u32, u64, Vec<u8>);
+    type Answer = bool;
+    const NAME: &'static str = "test.keeper";
+    // SAFETY: nothing depends on the bytes of this test's segment.
+    const LIBRARY: Library = unsafe { Library::owner() };
+
+    fn called(&mut self, call: Call, (owner, offset, data): Self::Request, home: &mut Home<'_, Self>) {
+        self.0 = Some(call);
+        home.write(Rank(owner), offset, data, 0);
+    }
+
+    fn done(&mut self, _: u64, result: Result<Vec<u8>, Failure>, home: &mut Home<'_, Self>) {
+        self.0.take().into_iter().for_each(|call| home.answer(call, &result.is_ok()));
+    }
+}
+
+/// A program's service of the same name and words.
+struct Pretender;
+
+impl Service for Pretender {
+    type Request = (u32, u64, Vec<u8>);
+    type Answer = bool;
+    const NAME: &'static str = Keeper::NAME;
+
+    fn called(&mut self, _: Call, _: Self::Request, _: &mut Home<'_, Self>) {}
+}
+
 pub fn services() -> Services {
-    Services::default().with(Hand::default())
+    Services::default().with(Hand::default()).with(Keeper::default())
 }
 
 pub fn settings() -> Vec<Setting> {
@@ -208,6 +240,11 @@ fn refused(runtime: &Runtime) -> Outcome {
     expect("of 1 nodes", runtime.call::<Hand>(NodeId(9), &Order::Nothing).map(|_| String::new())).or_else(
         |_| expect("of ", runtime.call::<Hand>(NodeId(9), &Order::Nothing).map(|_| String::new())),
     )?;
+    // The handlers of libraries, of the cache and of the endpoint are not for programs.
+    for handler in [0, 15, 33, 64, 127] {
+        let sent = runtime.request(Rank(0), handler, &[], &[]);
+        expect("programs have 128 to 255", sent.map(|()| format!("a message to handler {handler}")))?;
+    }
     for order in [
         Order::Read(0, u64::MAX - 3, 8),
         Order::Read(0, 4 << 20, 1),
@@ -219,4 +256,34 @@ fn refused(runtime: &Runtime) -> Outcome {
         }
     }
     Ok(())
+}
+
+pub fn settings_of_owned() -> Vec<Setting> {
+    vec![Setting::new(2, 2, &small())]
+}
+
+/// Goal: a segment of a library is read and written by that library's services, and by no other, whatever its name.
+pub fn rank_of_owned(runtime: &Runtime, _: u64) -> Outcome {
+    let spec = SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() };
+    let owner = SegmentOwner { library: "a test".into(), program: 1, options: String::new() };
+    // SAFETY: nothing depends on its bytes.
+    unsafe { runtime.attach_owned(&spec, owner) }?;
+    let (me, node) = (runtime.rank().0, runtime.node());
+    for order in [Order::Write(me, 0, vec![7; 8]), Order::Read(me, 0, 8), Order::Count(me, 0)] {
+        if runtime.call::<Hand>(node, &order)?.is_ok() {
+            return Err(format!("a program's service did {order:?}").into());
+        }
+    }
+    let request = (me, 0, vec![9; 8]);
+    match runtime.call::<Pretender>(node, &request) {
+        Err(error) if error.to_string().contains("do not run it") => {}
+        other => return Err(format!("a library's service answers a program's call: {other:?}").into()),
+    }
+    let before: u64 = runtime.get_value(GlobalAddress::tiered(Rank(me), 0))?;
+    let is_done = runtime.call::<Keeper>(node, &request)?;
+    let after: u64 = runtime.get_value(GlobalAddress::tiered(Rank(me), 0))?;
+    match (before, is_done, after.to_ne_bytes()) {
+        (0, true, [9, 9, 9, 9, 9, 9, 9, 9]) => Ok(()),
+        other => Err(format!("{other:?}").into()),
+    }
 }

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use std::borrow::Cow;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use vgas_cache::local::{Announcing, LocalSegment, LocalSpec, Mechanism};
+use vgas_cache::local::{Announcing, Everywhere, LocalSegment, LocalSpec, Mechanism};
 use vgas_cache::partition::{PartitionId, SegmentId};
 use vgas_cache::region;
 
@@ -46,13 +46,21 @@ impl Runtime {
             return Ok(segment);
         }
         let own = PartitionId { segment: SegmentId::FIRST, owner: self.rank() };
-        let segment = self.open_local(own, None)?;
+        // Kept as long as this: the first segment is never detached.
+        let everywhere = self.addresses.of(own.segment);
+        let segment = self.open_local(own, None, everywhere.as_deref())?;
         self.segments.is_shown(own, &segment);
         self.tell_absent();
         Ok(local.segment.get_or_init(|| segment))
     }
 
-    pub(crate) fn open_local(&self, of: PartitionId, pages_max: Option<u32>) -> Result<LocalSegment> {
+    /// Opens a partition in what is reserved for its segment, which the caller keeps longer.
+    pub(crate) fn open_local(
+        &self,
+        of: PartitionId,
+        pages_max: Option<u32>,
+        everywhere: Option<&Everywhere>,
+    ) -> Result<LocalSegment> {
         let is_own = of.owner == self.rank();
         let (bytes, partition) = (self.client().bytes_of(of), self.client().partition(of));
         let Some(partition) = partition.filter(|_| bytes > 0) else {
@@ -69,22 +77,24 @@ impl Runtime {
             .ok_or_else(|| Error::Usage("this rank does not share its node's memory".into()))?
             .try_clone_to_owned()
             .map_err(|error| Error::Usage(format!("cannot duplicate a descriptor: {error}")))?;
-        let everywhere = self.addresses.of(of.segment);
-        Ok(LocalSegment::open(LocalSpec {
+        let spec = LocalSpec {
             pool: self.client().pool().clone(),
             frames,
             partition,
             is_own,
             bytes,
             pages_max,
-            at: everywhere.as_ref().map(|everywhere| everywhere.range().base_of(of.owner.0)),
+            at: everywhere.map(|everywhere| everywhere.range().base_of(of.owner.0)),
             mechanism: mechanism(self.settings())?,
             ring: Box::new(move || endpoint.ring(agent)),
             read: match is_own {
                 true => self.client().page_reader(of),
                 false => Box::new(|_| false),
             },
-        })?)
+        };
+        // SAFETY: the place is this partition's own in a range that the caller keeps longer; the file is that of the pool's frames; the
+        // endpoint's ring and the client's reader are made for signal handlers.
+        Ok(unsafe { LocalSegment::open(spec) }?)
     }
 
     /// Bytes to be sent, as private memory: a conduit may hand them to a system call, which cannot wait for a page of the

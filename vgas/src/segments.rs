@@ -183,6 +183,11 @@ impl Drop for LocalPart<'_> {
     }
 }
 
+/// Stands for a segment that is being detached, among those that are open: the part of a rank that no job has.
+fn leaving(segment: SegmentId) -> PartitionId {
+    PartitionId { segment, owner: Rank(u32::MAX) }
+}
+
 /// A segment that outlives the job.
 #[derive(Clone, Debug)]
 struct NamedSegment {
@@ -283,6 +288,19 @@ impl Segments {
 
     fn shown(&self) -> MutexGuard<'_, Vec<LocalRange>> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on no part of a segment is opened. Returns whether one is open.
+    fn begin_leaving(&self, segment: SegmentId) -> bool {
+        let mut open = self.open();
+        let is_open = open.iter().any(|open| open.segment == segment);
+        open.push(leaving(segment));
+        is_open
+    }
+
+    /// The segment is gone, or stays.
+    fn end_leaving(&self, segment: SegmentId) {
+        self.open().retain(|open| *open != leaving(segment));
     }
 
     /// A partition can be reached by pointers now.
@@ -570,11 +588,11 @@ impl Runtime {
     }
 
     /// Gives a segment of [`Runtime::attach_segment`] up, with everything in it. Collective: when it returns, its pages, its
-    /// files and its number are free. Nobody may use it any more: operations have been waited for, pins and local pointers are
-    /// gone.
+    /// files and its number are free. Nobody may use it any more: operations have been waited for, and pins are gone.
     ///
     /// # Errors
-    /// The first segment, or one that is none. When a relaxed put that was still waiting fails.
+    /// The first segment, or one that is none. On every rank, and then nothing has happened, when one of them has it open by pointers
+    /// ([`Runtime::local_of`], [`Runtime::local_of_mate`]). When a relaxed put that was still waiting fails.
     pub fn detach_segment(&self, segment: Segment) -> Result<()> {
         let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let id = segment.id;
@@ -585,6 +603,14 @@ impl Runtime {
         }
         if segment.kind() == Kind::Pinned {
             return self.detach_pinned(segment);
+        }
+        let is_open = self.segments.begin_leaving(id);
+        let all = self.barrier_exchange(&[u8::from(is_open)])?;
+        if let Some(rank) = all.iter().position(|said| said[..] == [1]) {
+            self.segments.end_leaving(id);
+            return Err(Error::Usage(format!(
+                "{segment:?} is open by pointers in rank {rank}: drop what Runtime::local_of has returned before it is detached"
+            )));
         }
         self.client().leave(id)?;
         self.barrier()?;
@@ -598,6 +624,7 @@ impl Runtime {
             }
             self.barrier()?;
         }
+        self.segments.end_leaving(id);
         Ok(())
     }
 
@@ -654,7 +681,7 @@ impl Runtime {
     /// that rank.
     ///
     /// # Errors
-    /// A segment that this rank has not attached by itself.
+    /// A segment that this rank has not attached by itself, or has open by pointers ([`Runtime::local_of`]).
     pub fn detach_own(&self, segment: Segment) -> Result<()> {
         let _turn = self.segments.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let id = segment.id;
@@ -663,6 +690,19 @@ impl Runtime {
                 "{segment:?} is no segment that this rank has attached by itself"
             )));
         }
+        if self.segments.begin_leaving(id) {
+            self.segments.end_leaving(id);
+            return Err(Error::Usage(format!(
+                "{segment:?} is open by pointers: drop what Runtime::local_of has returned before it is detached"
+            )));
+        }
+        let gone = self.give_up_own(segment);
+        self.segments.end_leaving(id);
+        gone
+    }
+
+    fn give_up_own(&self, segment: Segment) -> Result<()> {
+        let id = segment.id;
         match segment.kind() {
             Kind::Tiered => self.client().detach_own((id, self.rank()))?,
             Kind::Pinned => self.give_back(segment)?,
@@ -736,13 +776,16 @@ impl Runtime {
         }
         let is_open = {
             let mut open = self.segments.open();
-            let is_open = open.contains(&of);
+            let is_open = open.contains(&of) || open.contains(&leaving(of.segment));
             open.extend(Some(of).filter(|_| !is_open));
             is_open
         };
+        let everywhere = self.addresses.of(of.segment);
         let opened = match is_open {
-            true => Err(Error::Usage(format!("the part of {of} is open in this rank already"))),
-            false => self.open_local(of, Some(pages)),
+            true => {
+                Err(Error::Usage(format!("the part of {of} is open in this rank already, or being detached")))
+            }
+            false => self.open_local(of, Some(pages), everywhere.as_deref()),
         };
         if opened.is_err() {
             mapped.fetch_sub(counted, Relaxed);
@@ -753,7 +796,6 @@ impl Runtime {
         let segment = opened?;
         self.segments.is_shown(of, &segment);
         self.tell_absent();
-        let everywhere = self.addresses.of(of.segment);
         Ok(LocalPart { runtime: self, segment, of, counted, _everywhere: everywhere })
     }
 

@@ -197,14 +197,20 @@ impl std::fmt::Debug for LocalSegment {
 impl LocalSegment {
     /// Reserves the addresses and begins to serve faults on them. A process may have [`WINDOWS_MAX`] such segments.
     ///
+    /// # Safety
+    /// An address in [`LocalSpec::at`] begins room for the whole segment in an [`Everywhere`] that lives longer, and no other
+    /// segment is there. [`LocalSpec::frames`] is the file of the frames of [`LocalSpec::pool`]. [`LocalSpec::ring`] and
+    /// [`LocalSpec::read`] do nothing that a signal handler must not do.
+    ///
     /// # Errors
     /// When the segment is empty or not the pool's, when addresses or handlers cannot be had, or when the mechanism is not
     /// allowed here.
-    pub fn open(spec: LocalSpec) -> Result<Self, CacheError> {
+    pub unsafe fn open(spec: LocalSpec) -> Result<Self, CacheError> {
         let (owner, bytes, mechanism) = (spec.partition.id(), spec.bytes, spec.mechanism);
         let trouble = |trouble| CacheError::Local { owner, page: PageInSegment(0), trouble };
         prepare_thread();
-        let window = Arc::new(Window::new(spec).map_err(trouble)?);
+        // SAFETY: passed on.
+        let window = Arc::new(unsafe { Window::new(spec) }.map_err(trouble)?);
         let registered = signal::register(&window, mechanism).map_err(trouble)?;
         let server = Server::start(&window).map_err(trouble)?;
         let live = Mutex::new(Some(Live {

@@ -33,9 +33,11 @@ unsafe impl Send for Space {}
 unsafe impl Sync for Space {}
 
 impl Space {
-    /// Reserves addresses for `bytes` bytes, a whole number of pages, all hidden; or takes those from `at` on, which belong to an
-    /// [`Everywhere`](super::Everywhere) that lives longer.
-    pub fn reserve(
+    /// Reserves addresses for `bytes` bytes, a whole number of pages, all hidden; or takes those from `at` on.
+    ///
+    /// # Safety
+    /// The addresses from `at` on belong to an [`Everywhere`](super::Everywhere) that lives longer, and nothing else is there.
+    pub unsafe fn reserve(
         bytes: usize,
         at: Option<usize>,
         page_bytes: usize,

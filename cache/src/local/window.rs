@@ -88,7 +88,9 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub fn new(spec: LocalSpec) -> Result<Self, Trouble> {
+    /// # Safety
+    /// As [`LocalSegment::open`](super::LocalSegment::open).
+    pub unsafe fn new(spec: LocalSpec) -> Result<Self, Trouble> {
         let LocalSpec { pool, frames, partition, is_own, bytes, pages_max, at, mechanism, ring, read } = spec;
         let layout = pool.layout();
         let page_bytes = u64::from(partition.size.bytes());
@@ -110,12 +112,14 @@ impl Window {
             usize::try_from(pages * page_bytes).map_err(|_| Trouble::System(rustix::io::Errno::NOMEM))?;
         let words = Mapping::anonymous("vgas-local", pages * 4)
             .map_err(|_| Trouble::System(rustix::io::Errno::NOMEM))?;
+        // SAFETY: passed on.
+        let space = unsafe { Space::reserve(bytes, at, page_bytes as usize, frames, mechanism) }?;
         Ok(Self {
             owner: partition.id(),
             is_own,
             first_page: partition.first,
             page_shift: page_bytes.trailing_zeros(),
-            space: Space::reserve(bytes, at, page_bytes as usize, frames, mechanism)?,
+            space,
             words,
             seats: (0..seats).map(|_| AtomicU64::new(0)).collect(),
             next_seat: AtomicU64::new(0),

@@ -550,10 +550,11 @@ impl PoolClient {
             PinMode::Read => (PageState::Shared, Pins::READER),
             PinMode::Write => (PageState::Modified, Pins::WRITER),
         };
-        let bytes = page.size.bytes();
         if !self.enter(slot, page.number) {
             return None;
         }
+        // Of the page as it is, whatever the caller says.
+        let bytes = self.shared.layout.size_of(page.number).bytes();
         let word = self.shared.entry(page.number).expect("enter checked the page");
         let (attempt, entry) = self.settle(word, Entry::from_word(word.load(Acquire)), least, bytes);
         let pinned = if let Attempt::Miss(_) = attempt {
@@ -568,7 +569,7 @@ impl PoolClient {
             let pins = self.shared.pins(entry.frame()).ok();
             pins.and_then(|pins| pins.fetch_update(AcqRel, Acquire, pin).ok()).map(|_| {
                 let address = self.bytes_of(entry, PagePart { page: page.number, in_page: 0, bytes });
-                PinnedPage::new(self.shared.clone(), page.number, word, entry.frame(), address, mode)
+                PinnedPage::new(self.shared.clone(), page.number, word, entry.frame(), (address, bytes), mode)
             })
         };
         slot.hazard.store(0, Release);

@@ -43,16 +43,15 @@ impl std::fmt::Debug for PinnedPage {
 }
 
 impl PinnedPage {
-    /// A pin that was counted already; `word` is the page's entry, `address` the frame's bytes.
+    /// A pin that was counted already; `word` is the page's entry, `memory` the address and the length of the frame's bytes.
     pub(super) fn new(
         shared: Arc<Shared>,
         page: PageIndex,
         word: &AtomicU64,
         frame: FrameId,
-        address: *mut u8,
+        (address, bytes): (*mut u8, u32),
         mode: PinMode,
     ) -> Self {
-        let bytes = shared.layout.size_of(page).bytes();
         Self { shared, page, word, frame, address, bytes, mode }
     }
 

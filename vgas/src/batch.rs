@@ -31,11 +31,15 @@ pub struct Batch<'env> {
 
 #[derive(Default)]
 struct Started<'env> {
-    tiered: Vec<Pending<'env>>,
-    /// A put that was copied owns its bytes until the operations of its kind have ended.
-    copies: Vec<Vec<u8>>,
+    tiered: Vec<InFlight<'env>>,
     pinned: Handle,
     joined: usize,
+}
+
+/// An operation, and what it reads if it owns that. Dropped, it waits for its end first: fields are dropped in this order.
+struct InFlight<'env> {
+    pending: Pending<'env>,
+    copy: Vec<u8>,
 }
 
 impl Runtime {
@@ -84,13 +88,10 @@ impl<'env> Batch<'env> {
             return Ok(());
         }
         let copy = bytes.to_vec();
-        // SAFETY: the copy is kept until the operations have ended; a vector's content does not move with it.
+        // SAFETY: the copy is kept beside the operation, longer than it; a vector's content does not move with it.
         let put =
             unsafe { self.runtime.client().put_nb(to.partition(), to.offset, copy.as_ptr(), copy.len()) }?;
-        if self.puts.add(put)? {
-            self.puts.copies.push(copy);
-        }
-        Ok(())
+        self.puts.add(InFlight { pending: put, copy })
     }
 
     /// Starts to write one plain value.
@@ -130,7 +131,7 @@ impl<'env> Batch<'env> {
                 }
                 Kind::Tiered => {
                     let get = self.runtime.client().get_nb(from.partition(), from.offset, address, length)?;
-                    self.gets.add(get).map(drop)
+                    self.gets.add(InFlight { pending: get, copy: Vec::new() })
                 }
             }
         }
@@ -182,7 +183,7 @@ impl<'env> Batch<'env> {
                 Kind::Tiered => {
                     let client = self.runtime.client();
                     let put = client.put_nb(to.partition(), to.offset, bytes.as_ptr(), bytes.len())?;
-                    self.puts.add(put).map(drop)
+                    self.puts.add(InFlight { pending: put, copy: Vec::new() })
                 }
             }
         }
@@ -190,16 +191,13 @@ impl<'env> Batch<'env> {
 }
 
 impl<'env> Started<'env> {
-    /// True: the operation has not ended yet.
-    fn add(&mut self, mut operation: Pending<'env>) -> Result<bool> {
-        if operation.test()? {
-            return Ok(false);
+    /// Keeps an operation until it ends. The error may be that of another one.
+    fn add(&mut self, mut operation: InFlight<'env>) -> Result<()> {
+        if operation.pending.test()? {
+            return Ok(());
         }
         self.tiered.push(operation);
-        if self.tiered.len().is_multiple_of(PRUNE_AT) {
-            self.advance()?;
-        }
-        Ok(true)
+        if self.tiered.len().is_multiple_of(PRUNE_AT) { self.advance() } else { Ok(()) }
     }
 
     fn join(&mut self, handle: Handle) {
@@ -213,7 +211,7 @@ impl<'env> Started<'env> {
     /// Goes on with everything, and keeps what has not ended.
     fn advance(&mut self) -> Result<()> {
         let mut result = Ok(());
-        self.tiered.retain_mut(|operation| match operation.test() {
+        self.tiered.retain_mut(|operation| match operation.pending.test() {
             Ok(done) => !done,
             Err(error) => {
                 if result.is_ok() {
@@ -222,9 +220,6 @@ impl<'env> Started<'env> {
                 false
             }
         });
-        if self.tiered.is_empty() {
-            self.copies.clear();
-        }
         result
     }
 
@@ -239,10 +234,10 @@ impl<'env> Started<'env> {
 
     fn wait(&mut self, runtime: &Runtime) -> Result<()> {
         let mut result = Ok(());
-        for operation in self.tiered.drain(..) {
-            result = result.and(operation.wait().map_err(Error::from));
+        for InFlight { pending, copy } in self.tiered.drain(..) {
+            result = result.and(pending.wait().map_err(Error::from));
+            drop(copy);
         }
-        self.copies.clear();
         result.and(runtime.endpoint().wait_sync(std::mem::take(&mut self.pinned)).map_err(Error::from))
     }
 }

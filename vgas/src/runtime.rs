@@ -95,6 +95,17 @@ impl Builder {
     ///     runtime.finalize()
     /// }
     /// ```
+    ///
+    /// The token, the arguments and the payload are those of one message: none of them outlives the call of its handler.
+    ///
+    /// ```compile_fail,E0521
+    /// thread_local! { static KEPT: std::cell::RefCell<Vec<&'static vgas::Token<'static>>> = Default::default(); }
+    /// let _ = vgas::Runtime::builder().handler(128, |token, _, _| KEPT.with_borrow_mut(|kept| kept.push(token)));
+    /// ```
+    /// ```compile_fail,E0521
+    /// static KEPT: std::sync::Mutex<Vec<&'static [u8]>> = std::sync::Mutex::new(Vec::new());
+    /// let _ = vgas::Runtime::builder().handler(128, |_, _, payload| KEPT.lock().unwrap().push(payload.medium_bytes()));
+    /// ```
     pub fn handler(
         mut self,
         index: u8,
@@ -122,7 +133,19 @@ impl Builder {
     }
 
     /// Joins the job that this process was started in. Collective.
+    ///
+    /// # Errors
+    /// As [`Runtime::init`]; and, before the job is joined, for a handler's index that is not among those that its kind may have.
     pub fn init(self) -> Result<Runtime> {
+        if let Some((index, _)) = self.handlers.iter().find(|(index, _)| *index < handler_index::USER) {
+            return Err(Error::Usage(format!("handler index {index}: programs have 128 to 255")));
+        }
+        let of_libraries = handler_index::LIBRARY..handler_index::USER;
+        if let Some((index, _)) =
+            self.library_handlers.iter().find(|(index, _)| !of_libraries.contains(index))
+        {
+            return Err(Error::Usage(format!("handler index {index}: libraries have 64 to 127")));
+        }
         let mut membership = crate::started::join(self.starting)?;
         let settings = Settings::from_map(&membership.settings)?;
         let rank = membership.rank().ok_or_else(|| Error::Usage("an agent is not a rank".into()))?;
@@ -145,16 +168,7 @@ impl Builder {
         })?;
         let handlers = Client::register(&endpoint)?;
         let collectives = Collectives::register(&endpoint)?;
-        for (index, handler) in self.handlers {
-            if index < handler_index::USER {
-                return Err(Error::Usage(format!("handler index {index}: programs have 128 to 255")));
-            }
-            endpoint.register(index, handler)?;
-        }
-        for (index, handler) in self.library_handlers {
-            if !(handler_index::LIBRARY..handler_index::USER).contains(&index) {
-                return Err(Error::Usage(format!("handler index {index}: libraries have 64 to 127")));
-            }
+        for (index, handler) in self.handlers.into_iter().chain(self.library_handlers) {
             endpoint.register(index, handler)?;
         }
         if settings.run.survive {
@@ -904,6 +918,29 @@ impl Runtime {
             Ok(self.layout.peer_of_rank(rank))
         } else {
             Err(Error::Usage(format!("{rank} of {} ranks", self.ranks())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a handler's index that belongs to somebody else is refused, before anything else happens.
+    #[test]
+    fn handlers_have_indices_of_their_own() {
+        let handler = |_: &Token<'_>, _: &[u32], _: Arrived<'_>| {};
+        let refused = |builder: Builder| match builder.init() {
+            Err(Error::Usage(what)) => what,
+            other => panic!("{other:?}"),
+        };
+        for index in [0, 15, 31, 32, 63, 64, 112, 127] {
+            let what = refused(Runtime::builder().handler(index, handler));
+            assert_eq!(what, format!("handler index {index}: programs have 128 to 255"));
+        }
+        for index in [0, 15, 31, 32, 63, 128, 255] {
+            let what = refused(Runtime::builder().library_handler(index, handler));
+            assert_eq!(what, format!("handler index {index}: libraries have 64 to 127"));
         }
     }
 }

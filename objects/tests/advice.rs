@@ -180,6 +180,73 @@ const ATTACKS: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "a portable type by hand",
+        "pub struct Place(usize);
+         impl Portable for Place {
+             const HAS_LINKS: bool = false;
+             fn links(&self, _: &mut dyn FnMut(&vgas_objects::Link)) {}
+         }
+         impl Shareable for Place {}",
+        &[
+            "the trait `Portable` requires an `unsafe impl` declaration",
+            "the trait `Shareable` requires an `unsafe impl` declaration",
+        ],
+    ),
+    (
+        "a pointer whose type has the name of a number",
+        "mod hidden { #[allow(non_camel_case_types)] pub struct u64(pub Box<u8>); }
+         use hidden::u64;
+         #[derive(Portable)] pub struct Count { pub of: u64 }",
+        &["`hidden::u64` means nothing in another process"],
+    ),
+    (
+        "a field that the derive is told to skip",
+        "#[derive(Portable)] pub struct Person { #[portable(skip)] pub name: String }",
+        &["cannot find attribute `portable`", "`std::string::String` means nothing in another process"],
+    ),
+    (
+        "fields of which there are no references",
+        "#[derive(Portable)] #[repr(packed)] pub struct Packed { pub first: u8, pub second: u64 }",
+        &["reference to field of packed struct is unaligned"],
+    ),
+    (
+        "a box that becomes one of another type",
+        "pub fn begin(of: DBox<u64>) -> DBox<char> { DBox::from_raw(DBox::into_raw(of)) }",
+        &["call to unsafe function `", "from_raw`"],
+    ),
+    (
+        "an object that is read as one of another type",
+        "pub fn begin(of: u64) -> char { vgas_objects::dread(vgas_objects::dalloc(of).unwrap()).unwrap() }",
+        &["call to unsafe function `", "dread`"],
+    ),
+    (
+        "files that anybody may have written, as a heap",
+        "fn with<R>(_: fn(R, &HeapOptions) -> Result<Objects, ObjectError>, runtime: impl FnOnce() -> R) -> R { runtime() }
+         pub fn begin() {
+             let _ = Objects::attach_named(with(Objects::attach, || todo!()), &HeapOptions::default(), \"mine\");
+         }",
+        &["call to unsafe function `", "attach_named`"],
+    ),
+    (
+        "a lock's guard that is kept beyond a checkpoint",
+        "pub fn begin(objects: &Objects, lock: &'static DMutex<u64>) {
+             let _ = objects.keep(\"guard\", DBox::new(lock.lock().unwrap()));
+         }",
+        &["`Guard<'_, u64>` means nothing in another process"],
+    ),
+    (
+        "a box that a task takes out of what it is lent",
+        "pub fn begin(lock: &DMutex<DBox<u64>>) {
+             let _ = lock.with((), task!(|of: &mut DBox<u64>, _n: ()| -> DBox<u64> { *of }));
+         }",
+        &["cannot move out of `*of`"],
+    ),
+    (
+        "bytes between the fields of a value",
+        "pub fn begin(value: &mut (u8, u64)) -> usize { vgas_objects::bytes::of(value).len() }",
+        &["module `bytes` is private"],
+    ),
+    (
         "a token without bytes that a task captures",
         "#[derive(Clone, Copy)] pub struct MainThread(());
          pub fn begin(token: MainThread) { let _ = task!(|_n: ()| -> () { let _here = token; }); }",
@@ -201,6 +268,19 @@ const DEFENDED: &[(&str, &str)] = &[
              let _ = lock.with(1, task!(|of: &mut u64, by: u64| -> u64 { *of += by; *of }));
              let _ = lock.with((), task!(|of: &mut u64, _n: ()| std::mem::take(of)));
          }",
+    ),
+    (
+        "a box that a task takes out of a lock, and leaves nothing",
+        "pub fn begin(lock: &DMutex<Option<DBox<u64>>>) {
+             let _ = lock.with((), task!(|of: &mut Option<DBox<u64>>, _n: ()| of.take()));
+         }",
+    ),
+    (
+        "a type beside one that has the name of a number",
+        "mod hidden { #[allow(non_camel_case_types)] pub struct u64(pub Box<u8>); #[allow(non_camel_case_types)] pub struct bool; }
+         #[allow(unused_imports)] use hidden::{bool, u64};
+         #[derive(Portable, Shareable)] pub struct Count { pub of: u32 }
+         #[derive(Portable, Shareable)] #[repr(u8)] pub enum Either { One(u32), Other }",
     ),
     (
         "a task to which something is lent, and nothing given",

@@ -63,12 +63,13 @@ fn bounded(input: &DeriveInput, bound: &TokenStream) -> syn::Generics {
 fn representation(input: &DeriveInput) -> syn::Result<(Vec<String>, TokenStream)> {
     const INTEGERS: [&str; 12] =
         ["u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize"];
-    let (mut words, mut integer) = (Vec::new(), quote!(isize));
+    let (mut words, mut integer) = (Vec::new(), quote!(::core::primitive::isize));
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("repr")) {
         attribute.parse_nested_meta(|meta| {
             let mut word = meta.path.to_token_stream().to_string();
             if INTEGERS.contains(&&*word) {
-                integer = meta.path.to_token_stream();
+                let named = &meta.path;
+                integer = quote!(::core::primitive::#named);
             }
             // As in `align(8)`.
             if meta.input.peek(syn::token::Paren) {
@@ -122,7 +123,7 @@ fn described_of(input: &DeriveInput) -> syn::Result<TokenStream> {
         let described = fields_of(Some(name.clone()), &variant.fields);
         quote! {
             #set
-            layout.variant::<Self>(#name, discriminant as i128);
+            layout.variant::<Self>(#name, discriminant as ::core::primitive::i128);
             #described
         }
     });
@@ -193,16 +194,16 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
         // SAFETY: all fields are portable, which `links` could not be compiled without, and all their links are visited.
         #[automatically_derived]
         unsafe impl #implemented #bound for #name #types #conditions {
-            const HAS_LINKS: bool = false #(|| <#fields as #bound>::HAS_LINKS)*;
+            const HAS_LINKS: ::core::primitive::bool = false #(|| <#fields as #bound>::HAS_LINKS)*;
             #[allow(unused_variables)]
             fn links(&self, visit: &mut dyn ::core::ops::FnMut(&::vgas_objects::Link)) {
                 #body
             }
             #[allow(unused_variables)]
-            fn weigh(&self, visit: &mut dyn ::core::ops::FnMut(&::vgas_objects::Link, u64)) {
+            fn weigh(&self, visit: &mut dyn ::core::ops::FnMut(&::vgas_objects::Link, ::core::primitive::u64)) {
                 #weighed
             }
-            const HAS_TIES: bool = false #(|| #has_ties)*;
+            const HAS_TIES: ::core::primitive::bool = false #(|| #has_ties)*;
             #[allow(unused_variables)]
             fn ties(ties: &mut ::vgas_objects::Ties) {
                 #(#ties)*

@@ -61,7 +61,8 @@ pub enum ArchiveError {
     },
 }
 
-// SAFETY: its only field that has bytes is portable. What the archive names lies in it, by distances.
+// SAFETY: its only field that has bytes is portable. What the archive names lies in it, by distances. It is `Send` and `Sync`, as they are:
+// an archived type has no interior mutability (`rkyv::Portable`), and a view needs one that threads may share.
 unsafe impl<T: 'static> Portable for DArchive<T> {
     const HAS_LINKS: bool = true;
 
@@ -126,5 +127,20 @@ impl<T: Archive> DArchive<T> {
 impl<T> fmt::Debug for DArchive<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DArchive({}, {} bytes)", std::any::type_name::<T>(), self.bytes.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Goal: an archive is as shareable as its bytes, whatever it is of: a view of it is lent only if threads may share that.
+    #[test]
+    fn archives_are_shared_as_bytes_are() {
+        fn is_shared<T: Send + Sync + Shareable>() {}
+        is_shared::<DArchive<Cell<*mut u8>>>();
+        is_shared::<DVec<u8>>();
+        assert_eq!(size_of::<DArchive<Cell<*mut u8>>>(), size_of::<DVec<u8>>());
     }
 }

@@ -86,6 +86,12 @@ pub fn light_toward(word: &AtomicU32) {
     }
 }
 
+/// Returns whether the owner of a word sleeps, or is about to, and nobody has woken it yet: an estimate, which may be stale at once.
+#[inline]
+pub fn is_asleep(word: &AtomicU32) -> bool {
+    word.load(Ordering::Relaxed) & STATE == SLEEPING
+}
+
 /// Wakes the sleeper, if there is one. What was changed for it must be changed before this.
 #[inline]
 pub fn ring(word: &AtomicU32, descriptor: BorrowedFd<'_>) {

@@ -4,6 +4,8 @@
 //! arrivals        a word a member: the operations that it has entered. Several share a line, as those of barriers
 //! for each member
 //!   finished      the operations of which it reads nothing any more
+//!   wants room    whether it waits until others have finished
+//!   core          the processor that it was last seen on
 //!   cells         a ring: what it gives in an operation, and whether it has taken what others give
 //!   arena         bytes that do not fit a cell, in the order of its operations
 //! ```
@@ -120,6 +122,18 @@ impl Board {
     #[inline]
     pub(super) fn finished(&self, member: u32) -> &AtomicU64 {
         self.control.atomic_u64(self.parts[member as usize])
+    }
+
+    /// Whether a member waits until others have finished.
+    #[inline]
+    pub(super) fn wants_room(&self, member: u32) -> &AtomicU64 {
+        self.control.atomic_u64(self.parts[member as usize] + 8)
+    }
+
+    /// The processor, counted from 1, on which a member has waited last; 0: it has not waited.
+    #[inline]
+    pub(super) fn core(&self, member: u32) -> &AtomicU64 {
+        self.control.atomic_u64(self.parts[member as usize] + 16)
     }
 
     #[inline]

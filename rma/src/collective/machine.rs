@@ -15,15 +15,16 @@ use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
 /// Bytes that one member gives in one piece of an operation.
-pub(super) const PIECE_BYTES_MAX: usize = 64 << 10;
+pub(super) const PIECE_BYTES_MAX: usize = 128 << 10;
 
 /// Longer pieces are taken from the segment that they are in; shorter ones are copied to the board, so that their giver need not wait
-/// until they are taken. Where members share cores that wait is a sleep and a wake of each: there all pieces of a broadcast, scatter or
-/// gather are copied, if nothing else is in flight.
+/// until they are taken. Where members share cores that wait is a sleep and a wake of each: there all pieces of a broadcast, scatter,
+/// gather or reduction are copied, if nothing else is in flight.
 const COPIED_MAX: usize = 8 << 10;
 
-/// Bytes from which the members share the work of a reduction: it then takes a round more.
-const SPLIT_MIN: usize = 16 << 10;
+/// Bytes from which the members share the work of a reduction. It then takes a round more, which costs two ranks on cores of their own
+/// more than the root's work on 64 KiB, and four ranks on two cores much more.
+const SPLIT_MIN: usize = 128 << 10;
 
 /// One operation on its way.
 pub(super) struct Machine {
@@ -560,9 +561,8 @@ impl Machine {
             if self.call.is_left_together {
                 near.board.set_taken(near.me, last);
                 near.ring_all_if(|member| near.board.has_taken(member, last));
-            } else if self.has_borrowed {
-                near.board.set_taken(near.me, last);
-                near.ring_others();
+            } else {
+                self.tell_taken(near, last);
             }
         }
         if !self.is_lent && !self.call.is_left_together {
@@ -590,6 +590,27 @@ impl Machine {
             self.acknowledged += 1;
         }
         true
+    }
+
+    /// Tells those that may wait for it that this member has taken all. Where several wait for all others, or one does, only the last to
+    /// tell wakes them; there every member tells, because none knows who of the others has borrowed.
+    fn tell_taken(&self, near: &Near, last: u64) {
+        let is_of_all = match self.call.pattern {
+            Pattern::GatherAll | Pattern::Exchange => self.blocks(near) * self.piece_bytes > COPIED_MAX,
+            Pattern::Reduce { .. } => self.is_split,
+            _ => false,
+        };
+        if !self.has_borrowed && !is_of_all {
+            return;
+        }
+        near.board.set_taken(near.me, last);
+        match self.call.pattern {
+            _ if is_of_all => near.ring_all_if(|member| near.board.has_taken(member, last)),
+            Pattern::Broadcast { root } | Pattern::Scatter { root } => {
+                near.ring_if(root, |member| member == root || near.board.has_taken(member, last));
+            }
+            _ => near.ring_others(),
+        }
     }
 
     /// Returns whether the members after this one have taken all.

@@ -29,10 +29,12 @@ use super::{Collectives, Team, operation};
 use crate::Rank;
 use crate::endpoint::{Endpoint, Extent};
 use crate::error::{Result, RmaError};
+use rustix::thread::sched_getcpu;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use vgas_shm::bell::Sleeps;
 use vgas_shm::biased::{BiasedLock, this_thread};
 use vgas_shm::cores;
 
@@ -155,8 +157,8 @@ pub(super) struct Near {
     pub(super) ranks: Arc<[Rank]>,
     pub(super) me: u32,
     pub(super) size: u32,
-    /// There are more members than cores.
-    shares_cores: bool,
+    /// Processors that this process may use.
+    cores: u32,
     state: BiasedLock<State>,
     /// The thread that runs a function of the program that combines, with the state locked; 0: none.
     combining: AtomicUsize,
@@ -174,6 +176,9 @@ pub(super) struct State {
     turn: usize,
     /// The least that others have said to have finished, when it was last looked at.
     others_finished: u64,
+    /// Some operation has waited until all others have finished those below this number; and this member has said that one waits.
+    awaited: u64,
+    wants_room: bool,
     /// The operations that this member has said to have finished, and those that it has compared with the calls of others.
     told: u64,
     compared: u64,
@@ -209,7 +214,7 @@ impl Near {
             ranks: ranks.clone(),
             me,
             size: ranks.len() as u32,
-            shares_cores: ranks.len() > cores,
+            cores: cores as u32,
             state: BiasedLock::new(State::default()),
             combining: AtomicUsize::new(0),
             is_any_in_flight: AtomicBool::new(false),
@@ -237,6 +242,26 @@ impl Near {
     pub(super) fn others(&self) -> impl Iterator<Item = u32> + use<> {
         let (me, size) = (self.me, self.size);
         (1..size).map(move |step| if me + step < size { me + step } else { me + step - size })
+    }
+
+    /// Returns whether there are more members than cores.
+    fn shares_cores(&self) -> bool {
+        self.size > self.cores
+    }
+
+    /// Estimates whether another member needs this thread's core to go on: one that was last seen on it, and is awake.
+    fn is_crowded(&self) -> bool {
+        if !self.shares_cores() {
+            return false;
+        }
+        let here = sched_getcpu() as u64 + 1;
+        let own = self.board.core(self.me);
+        if own.load(Ordering::Relaxed) != here {
+            own.store(here, Ordering::Relaxed);
+        }
+        let is_awake = |member: u32| !self.endpoint.is_member_asleep(self.board.members[member as usize]);
+        self.others()
+            .any(|member| self.board.core(member).load(Ordering::Relaxed) == here && is_awake(member))
     }
 
     #[inline]
@@ -285,9 +310,12 @@ impl Near {
         // One that all must meet in anyway gains nothing by it.
         let has_root = matches!(
             call.pattern,
-            Pattern::Broadcast { .. } | Pattern::Scatter { .. } | Pattern::Gather { .. }
+            Pattern::Broadcast { .. }
+                | Pattern::Scatter { .. }
+                | Pattern::Gather { .. }
+                | Pattern::Reduce { .. }
         );
-        let is_copied = self.shares_cores && has_root && state.pending.is_empty();
+        let is_copied = self.shares_cores() && has_root && state.pending.is_empty();
         let mut machine = Machine::new(self, call, !is_copied);
         machine.first = state.next;
         state.next += machine.pieces;
@@ -353,7 +381,12 @@ impl Near {
             self.compare_calls(state, finished);
             (state.told, state.told_bytes) = (finished, bytes);
             self.board.finished(self.me).store(finished, Ordering::Release);
-            self.ring_others();
+            publish_before_look();
+            for member in self.others() {
+                if self.board.wants_room(member).load(Ordering::Relaxed) != 0 {
+                    self.ring(member);
+                }
+            }
         }
     }
 
@@ -389,8 +422,21 @@ impl Near {
         if state.others_finished >= number {
             return true;
         }
-        let finished = |member| self.board.finished(member).load(Ordering::Acquire);
-        state.others_finished = self.others().map(finished).min().unwrap_or(u64::MAX);
+        let least = || {
+            let finished = |member| self.board.finished(member).load(Ordering::Acquire);
+            self.others().map(finished).min().unwrap_or(u64::MAX)
+        };
+        state.others_finished = least();
+        state.awaited = state.awaited.max(number);
+        let wants_room = state.others_finished < state.awaited;
+        if wants_room != state.wants_room {
+            state.wants_room = wants_room;
+            self.board.wants_room(self.me).store(wants_room.into(), Ordering::Relaxed);
+            if wants_room {
+                publish_before_look();
+                state.others_finished = least();
+            }
+        }
         state.others_finished >= number
     }
 
@@ -566,15 +612,22 @@ impl NearOperation {
         let near = &self.near;
         near.check_not_combining()?;
         let endpoint = &near.endpoint;
-        let waited = self.spin().and_then(|is_done| match is_done {
-            true => Ok(true),
-            false => endpoint.wait_asleep(|| {
-                near.look_for(self);
-                self.is_done()
-                    || near.standing.spoilt().is_some()
-                    || endpoint.check_all(operation::WHERE).is_err()
-            }),
-        });
+        let mut sleeps = Sleeps::default();
+        let mut wait = || -> Result<()> {
+            while !self.spin()? {
+                let is_over = endpoint.sleep_once(&mut sleeps, || {
+                    near.look_for(self);
+                    self.is_done()
+                        || near.standing.spoilt().is_some()
+                        || endpoint.check_all(operation::WHERE).is_err()
+                })?;
+                if is_over {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        let waited = wait();
         if !self.is_done() {
             near.give_up();
         }
@@ -597,6 +650,9 @@ impl NearOperation {
                 self.is_done()
             })
         };
+        if near.is_crowded() {
+            return Ok(is_done(1));
+        }
         if is_done(LOOKS) {
             return Ok(true);
         }
@@ -610,6 +666,9 @@ impl NearOperation {
                 near.endpoint.poll()?;
                 if near.standing.spoilt().is_some() {
                     break;
+                }
+                if near.is_crowded() {
+                    return Ok(false);
                 }
             }
         }

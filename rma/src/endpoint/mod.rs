@@ -710,6 +710,12 @@ impl Endpoint {
         }
     }
 
+    /// Returns whether the member of the domain at a position sleeps and was not woken yet: an estimate.
+    #[inline]
+    pub(crate) fn is_member_asleep(&self, member: usize) -> bool {
+        self.smp.as_ref().is_some_and(|smp| smp.is_asleep(member))
+    }
+
     /// Marks the endpoint as failed: every wait, send and poll, now and later, ends with this error (the first counts).
     pub fn fail(&self, error: RmaError) {
         if self.failure.set(error).is_ok() {

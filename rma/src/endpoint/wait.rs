@@ -203,25 +203,46 @@ impl Endpoint {
         self.wait_long(deadline, &mut condition)
     }
 
-    /// [`Endpoint::wait_until`] without a deadline for a caller that has spun as long as that may pay off, and has polled.
-    pub(crate) fn wait_asleep(&self, mut condition: impl FnMut() -> bool) -> Result<bool> {
+    /// Sleeps once, until something wakes this thread, and delivers what has come, for a caller that spins by itself between two sleeps
+    /// of one wait. Returns whether the condition holds.
+    pub(crate) fn sleep_once(
+        &self,
+        sleeps: &mut Sleeps,
+        mut condition: impl FnMut() -> bool,
+    ) -> Result<bool> {
         if self.wait.in_handler() {
             return Err(RmaError::Usage("a handler must not wait".into()));
         }
         if self.wait.is_mode(WaitMode::Spin) {
             return self.wait_until(None, condition);
         }
-        self.wait_long(None, &mut condition)
+        self.wait_in_turn(None, &mut condition, |condition| {
+            if self.sleep_between(None, sleeps, condition)? {
+                return Ok(true);
+            }
+            self.look_around()?;
+            Ok(condition())
+        })
     }
 
     fn wait_long(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> Result<bool> {
+        self.wait_in_turn(deadline, condition, |condition| self.sleep(deadline, condition))
+    }
+
+    /// Runs `sleep` as the one who sleeps and delivers; while another thread does, waits parked.
+    fn wait_in_turn<C: FnMut() -> bool>(
+        &self,
+        deadline: Option<Instant>,
+        condition: &mut C,
+        sleep: impl FnOnce(&mut C) -> Result<bool>,
+    ) -> Result<bool> {
         loop {
             let mut parking = lock(&self.wait.parking);
             if !parking.has_sleeper {
                 parking.has_sleeper = true;
                 drop(parking);
                 let _role = SleeperRole(&self.wait);
-                return self.sleep(deadline, condition);
+                return sleep(condition);
             }
             let _parked = Parked::begin(&self.wait.parked);
             let generation = parking.generation;
@@ -276,27 +297,40 @@ impl Endpoint {
     fn sleep(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> Result<bool> {
         let mut sleeps = Sleeps::default();
         loop {
-            let most = sleeps.most();
-            if self.arm_for(most.is_some()) {
-                self.wait.wake_parked();
-                // Work goes on by what wakes this thread from now on; what happened before has woken nobody.
-                self.advance_work(Extent::All);
-                if condition() {
-                    self.disarm();
-                    return Ok(true);
-                }
-                let woken = self.sleep_armed(deadline, most);
-                self.disarm();
-                sleeps.slept(woken?);
-                self.wait.wake_parked();
-            } else if self.withholds.load(Ordering::Relaxed) {
-                // Nothing that sleeps tells what is withheld from what else may come.
-                std::thread::sleep(WITHHOLDING);
+            if self.sleep_between(deadline, &mut sleeps, condition)? {
+                return Ok(true);
             }
             if let Some(done) = self.wait_awake(deadline, condition)? {
                 return Ok(done);
             }
         }
+    }
+
+    /// Sleeps until something wakes this thread, or not at all if something has come already. True: the condition held before.
+    fn sleep_between(
+        &self,
+        deadline: Option<Instant>,
+        sleeps: &mut Sleeps,
+        condition: &mut impl FnMut() -> bool,
+    ) -> Result<bool> {
+        let most = sleeps.most();
+        if self.arm_for(most.is_some()) {
+            self.wait.wake_parked();
+            // Work goes on by what wakes this thread from now on; what happened before has woken nobody.
+            self.advance_work(Extent::All);
+            if condition() {
+                self.disarm();
+                return Ok(true);
+            }
+            let woken = self.sleep_armed(deadline, most);
+            self.disarm();
+            sleeps.slept(woken?);
+            self.wait.wake_parked();
+        } else if self.withholds.load(Ordering::Relaxed) {
+            // Nothing that sleeps tells what is withheld from what else may come.
+            std::thread::sleep(WITHHOLDING);
+        }
+        Ok(false)
     }
 
     /// Sleeps for at most so long. Whether something woke it.

@@ -141,6 +141,12 @@ impl SmpConduit {
         bell::ring(&self.sleeping[index], self.domain.doorbell(index));
     }
 
+    /// Returns whether the member at a position sleeps and was not woken yet: an estimate.
+    #[inline]
+    pub(crate) fn is_asleep(&self, index: usize) -> bool {
+        bell::is_asleep(&self.sleeping[index])
+    }
+
     /// After a message was published: mark this producer, wake the consumer.
     #[inline]
     fn announce(&self, to: usize, link: &Link) {

@@ -7,6 +7,7 @@
 #include "check.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <gasnet_coll.h>
 #include <gasnet_tools.h>
@@ -177,6 +178,24 @@ static void promises(void) {
         free(most);
     }
 
+    /* More bytes than the board holds: the root sleeps until the others, which come late, have told that they are through. Reductions
+     * go through it the other way. */
+    {
+        enum { BYTES = 96 << 10, TIMES = 12, LATE_US = 30000 };
+        uint64_t *const row = (uint64_t *)malloc(BYTES), *const sum = (uint64_t *)malloc(BYTES);
+        gasnet_node_t const late = nodes - 1;
+        for (size_t i = 0; i < BYTES / 8; i++) row[i] = me == 0 ? i : 0;
+        if (me == late && late > 0) usleep(LATE_US);
+        for (int i = 0; i < TIMES; i++) gasnet_coll_broadcast(GASNET_TEAM_ALL, me == 0 ? sum : row, 0, row, BYTES, LOCAL_FLAGS);
+        for (size_t i = 0; i < BYTES / 8; i++) CHECK(row[i] == i);
+        if (me == 0) usleep(LATE_US);
+        for (int i = 0; i < TIMES; i++) gasnet_coll_reduce(GASNET_TEAM_ALL, 0, sum, row, 0, 0, 8, BYTES / 8, 0, 0, LOCAL_FLAGS);
+        if (me == 0)
+            for (size_t i = 0; i < BYTES / 8; i++) CHECK(sum[i] == i * nodes);
+        free(row);
+        free(sum);
+    }
+
     /* As some runtimes call: in place, without flags, and with more under way than anybody counts on. */
     {
         enum { MANY = 2000 };
@@ -299,7 +318,7 @@ static void mistake(const char *what) {
         for (int i = 0; i < 100; i++) gasnet_coll_broadcast(GASNET_TEAM_ALL, buffer, 0, buffer, 8, LOCAL_FLAGS | GASNET_COLL_OUT_ALLSYNC);
     } else if (strcmp(what, "elements") == 0) {
         /* The same bytes, of elements on two sides of the longest piece. */
-        size_t const bytes = 128 << 10, element = me == 0 ? bytes : 8;
+        size_t const bytes = 256 << 10, element = me == 0 ? bytes : 8;
         void *const row = calloc(1, bytes);
         gasnet_coll_reduce(GASNET_TEAM_ALL, 0, row, row, 0, 0, element, bytes / element, 0, 0, LOCAL_FLAGS | GASNET_COLL_OUT_ALLSYNC);
     } else if (strcmp(what, "nested") == 0) {

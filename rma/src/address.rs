@@ -153,6 +153,7 @@ impl Layout {
     }
 
     /// Number of ranks of the job.
+    #[inline]
     pub fn ranks(&self) -> u32 {
         *self.first_rank.last().expect("a layout has at least one bound")
     }
@@ -163,6 +164,7 @@ impl Layout {
     }
 
     /// Number of endpoints: one a rank, one an agent.
+    #[inline]
     pub fn peers(&self) -> u32 {
         self.ranks() + self.nodes()
     }
@@ -178,6 +180,7 @@ impl Layout {
     }
 
     /// The endpoint of a rank.
+    #[inline]
     pub fn peer_of_rank(&self, rank: Rank) -> Peer {
         Peer(rank.0)
     }
@@ -201,6 +204,7 @@ impl Layout {
     }
 
     /// Whether the number names an endpoint of this job: the check for numbers from the wire.
+    #[inline]
     pub fn contains(&self, peer: Peer) -> bool {
         peer.0 < self.peers()
     }

@@ -206,8 +206,18 @@ impl<'a> Arrived<'a> {
 pub struct MediumPayload<'a> {
     address: *mut u8,
     bytes: usize,
-    /// Buffer for a private copy; none if the bytes are private already.
-    copy: Option<&'a PrivateCopy>,
+    memory: PayloadMemory<'a>,
+}
+
+/// The kind of memory in which a payload lies.
+#[derive(Clone, Copy)]
+enum PayloadMemory<'a> {
+    /// Private, and looked at again after the delivery.
+    Borrowed,
+    /// Private, of this delivery alone.
+    Owned,
+    /// Shared with the sender; with a buffer for a private copy.
+    Shared(&'a PrivateCopy),
 }
 
 impl<'a> MediumPayload<'a> {
@@ -216,7 +226,16 @@ impl<'a> MediumPayload<'a> {
     /// # Safety
     /// `address` is valid for reads and writes of `bytes` bytes for `'a`, and a multiple of 8. `copy` is used for no other payload during `'a`.
     pub(crate) unsafe fn shared(address: *mut u8, bytes: usize, copy: &'a PrivateCopy) -> Self {
-        Self { address, bytes, copy: Some(copy) }
+        Self { address, bytes, memory: PayloadMemory::Shared(copy) }
+    }
+
+    /// Bytes in private memory that the handler may write.
+    ///
+    /// # Safety
+    /// `address` is valid for reads and writes of `bytes` bytes for `'a`, and a multiple of 8. Nothing but this payload is used to reach
+    /// these bytes during `'a`.
+    pub(crate) unsafe fn owned(address: *mut u8, bytes: usize) -> Self {
+        Self { address, bytes, memory: PayloadMemory::Owned }
     }
 
     /// Returns the number of bytes.
@@ -233,32 +252,37 @@ impl<'a> MediumPayload<'a> {
 
     /// Returns the bytes in private memory.
     pub fn as_slice(&self) -> &'a [u8] {
-        match self.copy {
-            // SAFETY: made from a slice that lives for `'a`.
-            None => unsafe { std::slice::from_raw_parts(self.address, self.bytes) },
+        match self.memory {
+            // SAFETY: made from a slice that lives for `'a`, or valid for `'a` and this payload's alone (contract of `owned`).
+            PayloadMemory::Borrowed | PayloadMemory::Owned => unsafe {
+                std::slice::from_raw_parts(self.address, self.bytes)
+            },
             // SAFETY: the range is valid for `'a`, and the buffer is this payload's (contract of `shared`).
-            Some(copy) => unsafe { copy.fill_once(self.address, self.bytes) },
+            PayloadMemory::Shared(copy) => unsafe { copy.fill_once(self.address, self.bytes) },
         }
     }
 
     /// Returns the bytes as what another message may carry on, without a private copy.
     #[inline]
     pub fn source(&self) -> Source<'a> {
-        // SAFETY: valid for `'a`, by both ways in which this is made.
+        // SAFETY: valid for `'a`, by all ways in which this is made.
         unsafe { Source::raw(self.address, self.bytes) }
     }
 
-    /// Returns the address of bytes that lie in shared memory, a multiple of 8. Until the handler returns, they may be written there too;
-    /// nobody relies on them any more. None: they are private, and others may look at them later.
+    /// Returns the address of bytes that the handler may write until it returns, a multiple of 8; nobody relies on them any more. A
+    /// handler that writes there uses no slice of them. None: others may look at the bytes later.
     #[inline]
     pub fn in_place(&self) -> Option<*mut u8> {
-        self.copy.map(|_| self.address)
+        match self.memory {
+            PayloadMemory::Borrowed => None,
+            PayloadMemory::Owned | PayloadMemory::Shared(_) => Some(self.address),
+        }
     }
 }
 
 impl<'a> From<&'a [u8]> for MediumPayload<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        Self { address: bytes.as_ptr().cast_mut(), bytes: bytes.len(), copy: None }
+        Self { address: bytes.as_ptr().cast_mut(), bytes: bytes.len(), memory: PayloadMemory::Borrowed }
     }
 }
 

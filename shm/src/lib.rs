@@ -9,6 +9,7 @@
 //! | [`copy`], [`stream`], [`prefetch`] | moving bytes that others may write meanwhile |
 //! | [`fence`], [`bell`] | the order between processes, and waking one that sleeps |
 //! | [`spin`], [`biased`] | locks for a few instructions |
+//! | [`striped`] | counters of many threads |
 //! | [`alarm`] | waking at a moment |
 //! | [`cores`] | whether who waits may look around, or has to sleep |
 //! | [`error`] | what the system refuses |
@@ -39,6 +40,7 @@ mod mapping;
 pub mod prefetch;
 pub mod spin;
 pub mod stream;
+pub mod striped;
 mod word;
 
 pub use atomic::{Atomic, AtomicWord, Change, Update, WordKind};

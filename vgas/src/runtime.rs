@@ -169,7 +169,7 @@ impl Builder {
         let handlers = Client::register(&endpoint)?;
         let collectives = Collectives::register(&endpoint)?;
         for (index, handler) in self.handlers.into_iter().chain(self.library_handlers) {
-            endpoint.register(index, handler)?;
+            endpoint.register_boxed(index, handler)?;
         }
         if settings.run.survive {
             let reports = membership.bootstrap.clone();

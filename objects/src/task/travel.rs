@@ -348,7 +348,7 @@ pub(super) fn stop(pool: &Pool) -> Result<(), ObjectError> {
 fn answer(token: &Token<'_>, run: u32, said: &Said, bytes: &[u8]) {
     let payload = if bytes.is_empty() { Payload::Short } else { Payload::Medium(Source::of(bytes)) };
     // SAFETY: this folder's own handler, with what it decodes.
-    token.check(unsafe { token.reply_library(HANDLER, &said.words(run), payload) });
+    token.check(unsafe { token.reply_library(HANDLER, &said.words(run), &payload) });
 }
 
 pub(super) fn tell(pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result<(), ObjectError> {

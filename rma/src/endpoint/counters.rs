@@ -2,12 +2,13 @@
 
 use crate::conduit::Sent;
 use crate::message::{Arrived, Delivery, Direction, Message, Payload};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use vgas_shm::striped::{STRIPES, add, stripe};
 
 /// What carried a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// The queue to oneself.
+    /// The queue to oneself, or none ([`Endpoint::request_inline`](super::Endpoint::request_inline)).
     Loopback,
     /// Shared memory.
     Smp,
@@ -55,6 +56,15 @@ struct CarrierCounters {
     requests_delivered: AtomicU64,
     replies_delivered: AtomicU64,
     payload_bytes_delivered: AtomicU64,
+    /// Handled inside the call that has sent them: sent and delivered at once.
+    inline: InlineCounters,
+}
+
+#[derive(Default)]
+struct InlineCounters {
+    requests: AtomicU64,
+    replies: AtomicU64,
+    payload_bytes: AtomicU64,
 }
 
 /// By [`Carrier`]. What is sent through shared memory is counted by its conduit.
@@ -62,19 +72,9 @@ struct CarrierCounters {
 #[repr(align(128))]
 struct Stripe([CarrierCounters; 3]);
 
-/// Threads that send at the same time count apart; two that share a stripe are right, too.
+/// Threads that send at the same time count apart.
 #[derive(Default)]
 pub(super) struct Counters([Stripe; STRIPES]);
-
-const STRIPES: usize = 4;
-
-/// Which stripe this thread counts in.
-#[inline]
-fn stripe() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES);
-    MINE.with(|mine| *mine)
-}
 
 fn add_alone(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
@@ -83,18 +83,34 @@ fn add_alone(counter: &AtomicU64, more: u64) {
 impl Counters {
     #[inline]
     pub(super) fn sent(&self, carrier: Carrier, sent: Sent, message: &Message<'_>) {
-        let counters = &self.0[stripe()].0[carrier as usize];
+        let stripe = stripe();
+        let counters = &self.0[stripe].0[carrier as usize];
         if sent == Sent::Busy {
-            counters.busy.fetch_add(1, Ordering::Relaxed);
+            add(stripe, &counters.busy, 1);
             return;
         }
         let messages = match message.direction {
             Direction::Request => &counters.requests,
             Direction::Reply => &counters.replies,
         };
-        messages.fetch_add(1, Ordering::Relaxed);
+        add(stripe, messages, 1);
         if let Payload::Medium(source) | Payload::Long(source, _) = message.payload {
-            counters.payload_bytes.fetch_add(source.bytes() as u64, Ordering::Relaxed);
+            add(stripe, &counters.payload_bytes, source.bytes() as u64);
+        }
+    }
+
+    /// Counts a message of this peer to itself that is handled inside the call.
+    #[inline]
+    pub(super) fn handled_inline(&self, direction: Direction, payload_bytes: usize) {
+        let stripe = stripe();
+        let counters = &self.0[stripe].0[Carrier::Loopback as usize].inline;
+        let messages = match direction {
+            Direction::Request => &counters.requests,
+            Direction::Reply => &counters.replies,
+        };
+        add(stripe, messages, 1);
+        if payload_bytes > 0 {
+            add(stripe, &counters.payload_bytes, payload_bytes as u64);
         }
     }
 
@@ -125,14 +141,27 @@ impl Counters {
             payload_bytes: sum(carrier as usize, |counters| &counters.payload_bytes),
             busy: sum(carrier as usize, |counters| &counters.busy),
         };
-        let total = |counter: fn(&CarrierCounters) -> &AtomicU64| (0..3).map(|one| sum(one, counter)).sum();
+        let total =
+            |counter: fn(&CarrierCounters) -> &AtomicU64| (0..3).map(|one| sum(one, counter)).sum::<u64>();
+        let loopback = carrier(Carrier::Loopback);
+        let inline = |counter: fn(&InlineCounters) -> &AtomicU64| {
+            let all = self.0.iter().map(|stripe| counter(&stripe.0[Carrier::Loopback as usize].inline));
+            all.map(|counter| counter.load(Ordering::Relaxed)).sum::<u64>()
+        };
+        let (requests, replies) = (inline(|counts| &counts.requests), inline(|counts| &counts.replies));
+        let payload_bytes = inline(|counts| &counts.payload_bytes);
         EndpointCounts {
-            loopback: carrier(Carrier::Loopback),
+            loopback: CarrierCounts {
+                requests: loopback.requests + requests,
+                replies: loopback.replies + replies,
+                payload_bytes: loopback.payload_bytes + payload_bytes,
+                busy: loopback.busy,
+            },
             smp: carrier(Carrier::Smp),
             network: carrier(Carrier::Network),
-            requests_delivered: total(|counters| &counters.requests_delivered),
-            replies_delivered: total(|counters| &counters.replies_delivered),
-            payload_bytes_delivered: total(|counters| &counters.payload_bytes_delivered),
+            requests_delivered: total(|counters| &counters.requests_delivered) + requests,
+            replies_delivered: total(|counters| &counters.replies_delivered) + replies,
+            payload_bytes_delivered: total(|counters| &counters.payload_bytes_delivered) + payload_bytes,
         }
     }
 }

@@ -6,12 +6,24 @@ use crate::address::Peer;
 use crate::conduit::owned::{OwnedArrival, OwnedDelivery, copy_of};
 use crate::conduit::{Sent, Traffic};
 use crate::error::Result;
-use crate::message::{Delivery, Destination, Direction, Message, Payload};
+use crate::message::{Delivery, Destination, Direction, Message, Payload, Source};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vgas_shm::copy::copy;
 use vgas_shm::spin::SpinLock;
+
+/// Copies the payload of a message to its place.
+///
+/// # Safety
+/// As many bytes are valid for writes at `to`.
+pub(super) unsafe fn copy_within_process(source: Source<'_>, to: *mut u8) {
+    let (from, bytes) = (source.address(), source.bytes());
+    let overlap = from.addr().abs_diff(to.addr()) < bytes;
+    // SAFETY: the destination is the caller's duty; the source is valid during the send. Where the two share bytes of a segment, they are
+    // copied as is allowed then.
+    unsafe { if overlap { std::ptr::copy(from, to, bytes) } else { copy(from, to, bytes) } };
+}
 
 /// Requests that wait at most; a request beyond that is `Busy`, so that a peer that floods itself polls meanwhile.
 const REQUESTS_MAX: usize = 1024;
@@ -36,6 +48,7 @@ impl Default for Loopback {
 }
 
 impl Loopback {
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0
     }
@@ -56,11 +69,8 @@ impl Loopback {
             Payload::Medium(source) => OwnedArrival::Medium(copy_of(source)),
             Payload::Long(source, destination) => {
                 let to = place(destination, source.bytes())?;
-                let (from, bytes) = (source.address(), source.bytes());
-                let overlap = from.addr().abs_diff(to.addr()) < bytes;
-                // SAFETY: `place` has checked the destination's range; the source is valid during the send. Where the two share
-                // bytes of a segment, they are copied as is allowed then.
-                unsafe { if overlap { std::ptr::copy(from, to, bytes) } else { copy(from, to, bytes) } };
+                // SAFETY: `place` has checked the destination's range.
+                unsafe { copy_within_process(source, to) };
                 OwnedArrival::Long(to.expose_provenance(), source.bytes())
             }
         };

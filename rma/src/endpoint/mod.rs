@@ -1,6 +1,6 @@
 //! Endpoints: active messages, waiting, put/get into pinned segments, barriers and collectives, for one rank or agent.
 //!
-//! An [`Endpoint`] routes each message: to itself through a queue, to members of its shared-memory domain through the
+//! An [`Endpoint`] routes each message: to itself through a queue (or [inside the call](Endpoint::request_inline)), to members of its shared-memory domain through the
 //! `smp` conduit, to everybody else through the network conduit. Everything above active messages is built here once,
 //! for every conduit (GASNet specification 1.8, Core and Extended API; vgasnet.txt section II).
 //!
@@ -12,8 +12,8 @@
 //!
 //! # Progress
 //!
-//! Handlers run in threads that call [`Endpoint::poll`] or wait in this endpoint, one thread at a time, and must not
-//! block: they may reply once, send with [`Endpoint::try_request`], and complete things. A rank that computes runs no
+//! Handlers run in threads that call [`Endpoint::poll`] or wait in this endpoint, one thread at a time (those that
+//! [`Endpoint::request_inline`] runs excepted), and must not block: they may reply once, send with [`Endpoint::try_request`], and complete things. A rank that computes runs no
 //! handler of a library or program; puts and gets of its pinned segment do not need it (the agent of its node serves them).
 //!
 //! *What was started goes on by itself*, whoever waits for it and whether or not anybody does: at once when some thread of
@@ -56,6 +56,7 @@ mod further;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod implicit;
+mod inline;
 mod landing;
 mod loopback;
 mod operation;
@@ -307,10 +308,18 @@ impl Endpoint {
         index: u8,
         handler: impl Fn(&Token<'_>, &[u32], Arrived<'_>) + Send + Sync + 'static,
     ) -> Result<()> {
+        self.register_boxed(index, Box::new(handler))
+    }
+
+    /// [`Endpoint::register`] of a handler that has its place already.
+    ///
+    /// # Errors
+    /// As [`Endpoint::register`].
+    pub fn register_boxed(&self, index: u8, handler: Handler) -> Result<()> {
         if index < handler_index::CACHE {
             return Err(RmaError::Usage(format!("handler index {index} belongs to the endpoint")));
         }
-        self.register_any(index, Box::new(handler))
+        self.register_any(index, handler)
     }
 
     /// Registers a handler of a library at an endpoint that may be open already: for a library that is attached to one which
@@ -565,6 +574,15 @@ impl Endpoint {
         Ok(sent)
     }
 
+    /// The handler that a message of this peer names.
+    #[inline]
+    fn handler_of(&self, from: Peer, index: u8) -> Result<&Handler> {
+        self.handlers[usize::from(index)].get().ok_or_else(|| {
+            let what = format!("a message for handler {index}, which nobody registered");
+            RmaError::Protocol { peer: Some(from), what }
+        })
+    }
+
     /// The same limits to every peer, whatever its conduit would take.
     fn check_size(&self, message: &Message<'_>) -> Result<()> {
         let (bytes, limit) = match message.payload {
@@ -789,12 +807,10 @@ impl Endpoint {
     }
 
     fn deliver(&self, delivery: Delivery<'_>) -> Result<()> {
-        let fault = |what: String| Err(RmaError::Protocol { peer: Some(delivery.from), what });
-        let Some(handler) = self.handlers[usize::from(delivery.handler)].get() else {
-            return fault(format!("a message for handler {}, which nobody registered", delivery.handler));
-        };
+        let handler = self.handler_of(delivery.from, delivery.handler)?;
         if delivery.arguments.len() > ARGUMENTS_MAX {
-            return fault(format!("a message with {} arguments", delivery.arguments.len()));
+            let what = format!("a message with {} arguments", delivery.arguments.len());
+            return Err(RmaError::Protocol { peer: Some(delivery.from), what });
         }
         let carrier = match self.routes.get(delivery.from.0 as usize) {
             Some(Route::Smp(_)) => Carrier::Smp,

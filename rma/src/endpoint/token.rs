@@ -12,12 +12,19 @@ pub struct Token<'a> {
     endpoint: &'a Endpoint,
     from: Peer,
     direction: Direction,
+    /// The handler runs inside a request of this peer to itself ([`Endpoint::request_inline`]); so does that of the reply.
+    is_inline: bool,
     replied: Cell<bool>,
 }
 
 impl<'a> Token<'a> {
     pub(crate) fn new(endpoint: &'a Endpoint, from: Peer, direction: Direction) -> Self {
-        Self { endpoint, from, direction, replied: Cell::new(false) }
+        Self { endpoint, from, direction, is_inline: false, replied: Cell::new(false) }
+    }
+
+    /// The token of a message of this peer to itself that is handled inside the call that sends it.
+    pub(super) fn inline(endpoint: &'a Endpoint, direction: Direction) -> Self {
+        Self { endpoint, from: endpoint.me, direction, is_inline: true, replied: Cell::new(false) }
     }
 
     pub(crate) fn endpoint(&self) -> &'a Endpoint {
@@ -59,18 +66,36 @@ impl<'a> Token<'a> {
     ///
     /// # Safety
     /// The handler is one of the caller's library, and takes these bytes.
-    pub unsafe fn reply_library(&self, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
-        self.answer(handler, arguments, payload)
+    #[inline]
+    pub unsafe fn reply_library(&self, handler: u8, arguments: &[u32], payload: &Payload<'_>) -> Result<()> {
+        self.answer_with(handler, arguments, payload)
     }
 
     /// [`Token::reply`] to any handler.
+    #[inline]
     pub(crate) fn answer(&self, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
+        self.answer_with(handler, arguments, &payload)
+    }
+
+    /// A payload that was just written and is copied as a whole makes the processor wait.
+    fn answer_with(&self, handler: u8, arguments: &[u32], payload: &Payload<'_>) -> Result<()> {
         if self.direction == Direction::Reply {
             return Err(RmaError::Usage("a reply can't be replied to".into()));
         }
         if self.replied.get() {
             return Err(RmaError::Usage("a request is replied to once".into()));
         }
+        if self.is_inline {
+            // Before the handler runs: it may have the token, too.
+            self.replied.set(true);
+            return self.endpoint.reply_inline(handler, arguments, payload);
+        }
+        self.send_answer(handler, arguments, payload)
+    }
+
+    #[inline(never)]
+    fn send_answer(&self, handler: u8, arguments: &[u32], payload: &Payload<'_>) -> Result<()> {
+        let payload = *payload;
         let sent = match payload {
             Payload::Short => {
                 self.endpoint.send(self.from, Direction::Reply, handler, arguments, Payload::Short)

@@ -96,8 +96,9 @@ pub(super) struct InHandler {
 }
 
 impl Drop for InHandler {
+    #[inline]
     fn drop(&mut self) {
-        IN_HANDLER.set(self.before);
+        IN_HANDLER.with(|here| here.set(self.before));
     }
 }
 
@@ -152,10 +153,12 @@ impl WaitState {
     }
 
     /// Whether this thread runs a handler.
+    #[inline]
     pub(super) fn in_handler(&self) -> bool {
         IN_HANDLER.get()
     }
 
+    #[inline]
     pub(super) fn enter_handlers(&self) -> InHandler {
         InHandler { before: IN_HANDLER.replace(true) }
     }
@@ -180,6 +183,7 @@ impl Endpoint {
     }
 
     /// Whether this thread runs a handler, in which it must neither wait nor poll.
+    #[inline]
     pub fn in_handler(&self) -> bool {
         self.wait.in_handler()
     }
@@ -406,6 +410,7 @@ impl Endpoint {
 
     /// Something is under way from now on: a thread that sleeps sleeps on the descriptors of what was so before, and who started it may be
     /// parked beside it.
+    #[inline]
     pub(super) fn wake_sleeper(&self) {
         // Pairs with the heavy halves in `bell::prepare` and before a thread parks.
         fence::light();

@@ -154,12 +154,12 @@ VGASI_INLINE int gasnet_AMPoll(void) { return vgasi_poll(); }
 /* Waits, running handlers, until `cond` holds, which handlers bring about. Sleeps when nothing arrives. */
 #define GASNET_BLOCKUNTIL(cond)                                                                                        \
     do {                                                                                                               \
-        for (;;) {                                                                                                     \
+        while (!(cond)) {                                                                                              \
             const uint64_t vgasi_before = vgasi_deliveries();                                                          \
             if (cond) break;                                                                                           \
             vgasi_wait_for_delivery(vgasi_before);                                                                     \
         }                                                                                                              \
-        __sync_synchronize();                                                                                          \
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);                                                                       \
     } while (0)
 
 /* --- Threads --- */

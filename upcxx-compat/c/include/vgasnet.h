@@ -296,10 +296,12 @@ VGASI_INLINE int vgasnet_poll(void) { return vgasi_poll(); }
 /* Waits, running handlers, until `condition` holds, which handlers bring about. */
 #define VGASNET_BLOCKUNTIL(condition)                                                                                  \
     do {                                                                                                               \
-        const uint64_t vgasi_before = vgasi_deliveries();                                                              \
-        if (condition) break;                                                                                          \
-        vgasi_wait_for_delivery(vgasi_before);                                                                         \
-    } while (1)
+        while (!(condition)) {                                                                                         \
+            const uint64_t vgasi_before = vgasi_deliveries();                                                          \
+            if (condition) break;                                                                                      \
+            vgasi_wait_for_delivery(vgasi_before);                                                                     \
+        }                                                                                                              \
+    } while (0)
 
 /* --- Tiered segments --- */
 

@@ -11,13 +11,14 @@ use crate::segment;
 use crate::transfer::copied;
 use libc::{c_int, c_void};
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use vgas::{Runtime, say};
 use vgas_rma::Rank;
 use vgas_rma::endpoint::{Endpoint, Token, WaitMode};
 use vgas_rma::message::{Arrived, Payload, Source};
 use vgas_shm::cores;
+use vgas_shm::striped::StripedCounter;
 
 /// The first index of the client's handlers.
 const CLIENT_HANDLERS: u8 = 128;
@@ -33,7 +34,7 @@ pub struct HandlerEntry {
 static HANDLERS: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
 
 /// Handlers run so far: what [`vgasi_wait_for_delivery`] looks at.
-static DELIVERED: AtomicU64 = AtomicU64::new(0);
+static DELIVERED: StripedCounter = StripedCounter::new();
 
 /// Registers the client's handlers: an index from 128 to 255, or 0 for any free one, which is written back. Entries are
 /// looked at in order, so that equal tables get equal indices on all ranks.
@@ -128,18 +129,18 @@ thread_local! {
     static MEDIUM: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs the client's handler for a message that has arrived.
-pub(crate) fn deliver(index: u8, token: &Token<'_>, words: &[u32], arrived: Arrived<'_>) {
-    match (index, arrived) {
-        (long::CARRIED, Arrived::Medium(bytes)) => match long::place(&bytes) {
-            Some((index, address, bytes)) => run(index, token, words, Arrived::Long(address, bytes)),
-            None => token.refuse("a long message that does not fit the segment"),
-        },
-        _ => run(index, token, words, arrived),
+/// Runs the client's handler for a long message that has arrived as a medium one.
+pub(crate) fn deliver_carried(token: &Token<'_>, words: &[u32], arrived: Arrived<'_>) {
+    let placed = if let Arrived::Medium(bytes) = &arrived { long::place(bytes) } else { None };
+    match placed {
+        Some((index, address, bytes)) => deliver(index, token, words, Arrived::Long(address, bytes)),
+        None => token.refuse("a long message that does not fit the segment"),
     }
 }
 
-fn run(index: u8, token: &Token<'_>, words: &[u32], arrived: Arrived<'_>) {
+/// Runs the client's handler for a message that has arrived.
+#[inline(always)]
+pub(crate) fn deliver(index: u8, token: &Token<'_>, words: &[u32], arrived: Arrived<'_>) {
     let address = HANDLERS[usize::from(index)].load(Ordering::Acquire);
     if address == 0 {
         return token.refuse(format!("a message for handler {index}, which was not registered"));
@@ -171,7 +172,7 @@ fn run(index: u8, token: &Token<'_>, words: &[u32], arrived: Arrived<'_>) {
             }
         }
     }
-    DELIVERED.fetch_add(1, Ordering::Release);
+    DELIVERED.note();
 }
 
 /// The arguments of a message.
@@ -208,22 +209,47 @@ impl Private {
     }
 }
 
-/// Sends a request to a handler of the client, or to [`long::CARRIED`].
-fn request(rank: u32, handler: u8, words: Option<&[u32]>, payload: Option<Payload<'_>>) -> c_int {
+/// Sends a request to a handler of the client, or to [`long::CARRIED`]. Clients count on GASNet's habit of handling what they send to
+/// themselves inside of the request: they then wait for it in ways that do not poll, such as puts to a rank that shares memory.
+#[inline]
+fn request(rank: u32, handler: u8, words: Option<&[u32]>, payload: &Payload<'_>) -> c_int {
     let Some(job) = job::current().filter(|_| is_attached()) else { return code::NOT_INIT };
-    let (Some(words), Some(payload)) = (words, payload) else { return code::BAD_ARG };
-    let layout = job.runtime.layout();
+    let Some(words) = words else { return code::BAD_ARG };
+    let (layout, endpoint) = (job.runtime.layout(), job.runtime.endpoint());
     if rank >= layout.ranks() {
         return code::BAD_ARG;
     }
-    let endpoint = job.runtime.endpoint();
-    match endpoint.request(layout.peer_of_rank(Rank(rank)), handler, words, payload) {
-        // Clients count on GASNet's habit of handling what they send to themselves inside of the request: they then wait
-        // for it in ways that do not poll, such as puts to a rank that shares memory.
-        Ok(()) if layout.peer_of_rank(Rank(rank)) == endpoint.me() && !endpoint.in_handler() => vgasi_poll(),
+    let sent = if rank == job::vgasi_mynode.load(Ordering::Relaxed) {
+        poll_now_and_then(endpoint);
+        endpoint.request_inline(handler, words, payload)
+    } else {
+        // A payload that was just written and is copied as a whole makes the processor wait.
+        let peer = layout.peer_of_rank(Rank(rank));
+        match payload {
+            Payload::Short => endpoint.request(peer, handler, words, Payload::Short),
+            payload => endpoint.request(peer, handler, words, *payload),
+        }
+    };
+    match sent {
         Ok(()) => code::OK,
         Err(vgas_rma::RmaError::Usage(_)) => code::BAD_ARG,
         Err(error) => fail(error),
+    }
+}
+
+/// Requests of a thread to its own rank between two polls: a client that sends to itself only is to serve others, too.
+const SELF_REQUESTS_PER_POLL: u32 = 64;
+
+#[inline]
+fn poll_now_and_then(endpoint: &Endpoint) {
+    thread_local!(static REQUESTS: Cell<u32> = const { Cell::new(0) });
+    let requests = REQUESTS.with(|requests| requests.replace(requests.get().wrapping_add(1)));
+    if requests % SELF_REQUESTS_PER_POLL == SELF_REQUESTS_PER_POLL - 1 && !endpoint.in_handler() {
+        // Not `vgasi_poll`, which may sleep: nobody waits here.
+        if let Err(error) = endpoint.poll() {
+            fail(error);
+        }
+        coll::progress();
     }
 }
 
@@ -239,7 +265,7 @@ pub unsafe extern "C" fn vgasi_request_short(
         return code::BAD_ARG;
     }
     // SAFETY: as the caller promised.
-    request(rank, handler, unsafe { arguments(count, words) }, Some(Payload::Short))
+    request(rank, handler, unsafe { arguments(count, words) }, &Payload::Short)
 }
 
 /// `gasnet_AMRequestMedium`.
@@ -256,9 +282,14 @@ pub unsafe extern "C" fn vgasi_request_medium(
         return code::BAD_ARG;
     }
     // SAFETY: as the caller promised.
-    let private = unsafe { Private::of(from, bytes) };
-    // SAFETY: as the caller promised.
-    request(rank, handler, unsafe { arguments(count, words) }, Some(Payload::Medium(private.source())))
+    unsafe {
+        if rank == job::vgasi_mynode.load(Ordering::Relaxed) {
+            let source = Source::raw(from.cast(), bytes);
+            return request(rank, handler, arguments(count, words), &Payload::Medium(source));
+        }
+        let private = Private::of(from, bytes);
+        request(rank, handler, arguments(count, words), &Payload::Medium(private.source()))
+    }
 }
 
 /// `gasnet_AMRequestLong`, and `gasnet_AMRequestLongAsync`: the source is reusable when it returns.
@@ -281,7 +312,7 @@ pub unsafe extern "C" fn vgasi_request_long(
     // SAFETY: as the caller promised.
     let (words, long) = unsafe { (arguments(count, words), Long::request(rank, handler, from, bytes, to)) };
     match long {
-        Some(long) => request(rank, long.handler(), words, Some(long.payload())),
+        Some(long) => request(rank, long.handler(), words, &long.payload()),
         None => code::BAD_ARG,
     }
 }
@@ -292,16 +323,10 @@ unsafe fn token_of<'a>(token: *mut c_void) -> Option<&'a Token<'a>> {
     unsafe { token.cast::<Token<'a>>().as_ref() }
 }
 
-unsafe fn reply(
-    token: *mut c_void,
-    handler: u8,
-    words: Option<&[u32]>,
-    payload: Option<Payload<'_>>,
-) -> c_int {
+#[inline]
+unsafe fn reply(token: *mut c_void, handler: u8, words: Option<&[u32]>, payload: &Payload<'_>) -> c_int {
     // SAFETY: as the caller promised.
-    let (Some(token), Some(words), Some(payload)) = (unsafe { token_of(token) }, words, payload) else {
-        return code::BAD_ARG;
-    };
+    let (Some(token), Some(words)) = (unsafe { token_of(token) }, words) else { return code::BAD_ARG };
     // SAFETY: the client's own handlers, and this interface's.
     match unsafe { token.reply_library(handler, words, payload) } {
         Ok(()) => code::OK,
@@ -322,7 +347,7 @@ pub unsafe extern "C" fn vgasi_reply_short(
         return code::BAD_ARG;
     }
     // SAFETY: as the caller promised.
-    unsafe { reply(token, handler, arguments(count, words), Some(Payload::Short)) }
+    unsafe { reply(token, handler, arguments(count, words), &Payload::Short) }
 }
 
 /// `gasnet_AMReplyMedium`.
@@ -341,7 +366,7 @@ pub unsafe extern "C" fn vgasi_reply_medium(
     // SAFETY: as the caller promised.
     unsafe {
         let private = Private::of(from, bytes);
-        reply(token, handler, arguments(count, words), Some(Payload::Medium(private.source())))
+        reply(token, handler, arguments(count, words), &Payload::Medium(private.source()))
     }
 }
 
@@ -364,7 +389,7 @@ pub unsafe extern "C" fn vgasi_reply_long(
     // SAFETY: as the caller promised.
     unsafe {
         match Long::reply(rank, handler, from, bytes, to) {
-            Some(long) => reply(token, long.handler(), arguments(count, words), Some(long.payload())),
+            Some(long) => reply(token, long.handler(), arguments(count, words), &long.payload()),
             None => code::BAD_ARG,
         }
     }
@@ -470,8 +495,8 @@ fn rest_between_polls(endpoint: &Endpoint, polls: u32) -> vgas_rma::Result<()> {
     let waits = LAST_LOOK.replace(Some(now)).is_some_and(|last| now - last < BARE_POLL * polls);
     // A client that has asked to block is taken at its word.
     if (waits || polls == 1) && !cores::spare() && !endpoint.in_handler() {
-        let before = DELIVERED.load(Ordering::Acquire);
-        endpoint.wait_until(Some(now + REST), || DELIVERED.load(Ordering::Acquire) != before)?;
+        let before = DELIVERED.read();
+        endpoint.wait_until(Some(now + REST), || DELIVERED.read() != before)?;
         LAST_LOOK.set(Some(Instant::now()));
     }
     Ok(())
@@ -503,7 +528,7 @@ pub extern "C" fn vgasi_poll() -> c_int {
 /// The number of handlers run so far, for [`vgasi_wait_for_delivery`].
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_deliveries() -> u64 {
-    DELIVERED.load(Ordering::Acquire)
+    DELIVERED.read()
 }
 
 /// The waiting part of `GASNET_BLOCKUNTIL`: returns when a handler has run since [`vgasi_deliveries`] gave `before`, and
@@ -513,7 +538,7 @@ pub extern "C" fn vgasi_wait_for_delivery(before: u64) {
     const AT_MOST: std::time::Duration = std::time::Duration::from_millis(1);
     let deadline = std::time::Instant::now() + AT_MOST;
     let endpoint = job::joined().runtime.endpoint();
-    if let Err(error) = endpoint.wait_until(Some(deadline), || DELIVERED.load(Ordering::Acquire) != before) {
+    if let Err(error) = endpoint.wait_until(Some(deadline), || DELIVERED.read() != before) {
         fail(error);
     }
     coll::progress();

@@ -9,11 +9,8 @@ pub fn c_long(bytes: &[u8]) {
     let Some(found) = Carried::decode(bytes) else { return };
     assert!(found.body.is_none_or(|body| body.len() == found.bytes));
     let address = std::ptr::without_provenance(found.address);
-    let mut again = header(found.handler, address, found.bytes, false);
-    if let Some(body) = found.body {
-        again = header(found.handler, address, body.len(), true);
-        again.extend_from_slice(body);
-    }
+    let header = header(found.handler, address, found.bytes, found.body.is_some());
+    let again = [&header, found.body.unwrap_or_default()].concat();
     assert_eq!(again, bytes);
 }
 
@@ -23,9 +20,8 @@ mod tests {
     use vgas_testing::replay;
 
     fn message(address: usize, bytes: usize, body: Option<&[u8]>) -> Vec<u8> {
-        let mut message = header(200, std::ptr::without_provenance(address), bytes, body.is_some());
-        message.extend_from_slice(body.unwrap_or_default());
-        message
+        let header = header(200, std::ptr::without_provenance(address), bytes, body.is_some());
+        [&header, body.unwrap_or_default()].concat()
     }
 
     #[test]

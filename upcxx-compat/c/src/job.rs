@@ -107,9 +107,7 @@ pub unsafe extern "C" fn vgasi_init(
             }
         }
     }
-    builder = builder.library_handler(long::CARRIED, |token, words, arrived| {
-        am::deliver(long::CARRIED, token, words, arrived);
-    });
+    builder = builder.library_handler(long::CARRIED, am::deliver_carried);
     for index in handler_index::USER..=u8::MAX {
         builder = builder.handler(index, move |token, words, arrived| {
             am::deliver(index, token, words, arrived);

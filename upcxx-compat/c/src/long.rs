@@ -9,6 +9,7 @@ use crate::job::{self, Raw as _};
 use crate::segment;
 use crate::transfer::copied;
 use libc::c_void;
+use std::sync::atomic::Ordering;
 use vgas_rma::message::{Destination, Payload, Source};
 use vgas_rma::{Rank, RegionId};
 use vgas_shm::copy::copy;
@@ -23,8 +24,10 @@ const HEADER_BYTES: usize = 32;
 pub(crate) enum Long<'a> {
     /// The conduit places the bytes.
     Direct { handler: u8, payload: Payload<'a> },
-    /// Header and bytes, or the header of bytes that were put.
+    /// Header and bytes.
     Carried(Vec<u8>),
+    /// The header of bytes that are in place.
+    Announced([u8; HEADER_BYTES]),
 }
 
 /// Most bytes that are carried.
@@ -56,7 +59,7 @@ impl Long<'_> {
         if let Err(error) = put.and_then(|()| runtime.client().flush_relaxed()) {
             fail(error);
         }
-        Some(Self::Carried(header(handler, to, bytes, false)))
+        Some(Self::Announced(header(handler, to, bytes, false)))
     }
 
     /// A reply; never waits.
@@ -73,7 +76,13 @@ impl Long<'_> {
             if (offset.is_none() && bytes > 0) || bytes > carried_max() {
                 return None;
             }
-            let mut message = header(handler, to, bytes, true);
+            if bytes > 0 && rank == job::vgasi_mynode.load(Ordering::Relaxed) {
+                // SAFETY: rules 1 and 5: this rank's segment, which is memory to it.
+                unsafe { copy_own(from.cast(), to.cast_mut().cast(), bytes) };
+                return Some(Self::Announced(header(handler, to, bytes, false)));
+            }
+            let mut message = Vec::with_capacity(HEADER_BYTES + bytes);
+            message.extend_from_slice(&header(handler, to, bytes, true));
             if bytes > 0 {
                 // SAFETY: rule 1.
                 message.extend_from_slice(&unsafe { copied(from.cast(), bytes) });
@@ -82,7 +91,7 @@ impl Long<'_> {
         }
         let Some(offset) = offset else {
             // Without bytes it needs no place; the handler is told the address all the same.
-            return (bytes == 0).then(|| Self::Carried(header(handler, to, 0, true)));
+            return (bytes == 0).then(|| Self::Announced(header(handler, to, 0, false)));
         };
         let owner = job.runtime.layout().peer_of_rank(Rank(rank));
         let destination = Destination::Region { region: RegionId::SEGMENT, owner, offset };
@@ -95,7 +104,7 @@ impl Long<'_> {
     pub(crate) fn handler(&self) -> u8 {
         match self {
             Self::Direct { handler, .. } => *handler,
-            Self::Carried(_) => CARRIED,
+            Self::Carried(_) | Self::Announced(_) => CARRIED,
         }
     }
 
@@ -104,6 +113,7 @@ impl Long<'_> {
         match self {
             Self::Direct { payload, .. } => *payload,
             Self::Carried(message) => Payload::Medium(Source::of(message)),
+            Self::Announced(header) => Payload::Medium(Source::of(header)),
         }
     }
 }
@@ -137,13 +147,24 @@ impl<'a> Carried<'a> {
     }
 }
 
-pub(crate) fn header(handler: u8, to: *const c_void, bytes: usize, follows: bool) -> Vec<u8> {
-    let mut header = Vec::with_capacity(HEADER_BYTES + if follows { bytes } else { 0 });
-    header.extend_from_slice(&(to as u64).to_le_bytes());
-    header.extend_from_slice(&(bytes as u64).to_le_bytes());
-    header.extend_from_slice(&[handler, u8::from(follows)]);
-    header.resize(HEADER_BYTES, 0);
+pub(crate) fn header(handler: u8, to: *const c_void, bytes: usize, follows: bool) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(&(to as u64).to_le_bytes());
+    header[8..16].copy_from_slice(&(bytes as u64).to_le_bytes());
+    (header[16], header[17]) = (handler, u8::from(follows));
     header
+}
+
+/// Copies within this process; the two ranges may overlap.
+unsafe fn copy_own(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: as the caller promised.
+    unsafe {
+        if from.addr().abs_diff(to.addr()) < bytes {
+            copy(copied(from, bytes).as_ptr(), to, bytes);
+        } else {
+            copy(from, to, bytes);
+        }
+    }
 }
 
 /// Takes a message that has arrived apart and stores its bytes: the client's handler, address and length. None when it is

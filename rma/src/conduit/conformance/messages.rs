@@ -23,6 +23,7 @@ pub(super) const CASES: &[Case] = &[
     ("replies arrive while requests find no room", replies_pass_requests),
     ("many threads of a rank ask at once", threads),
     ("a peer can talk to itself", loopback),
+    ("a request to oneself is handled inside the call, unless it waits in a handler", inline),
     ("sleepers are woken", sleepers),
     ("what is withheld stays, and comes in order", withheld),
     ("handlers are held to the rules of replies", reply_rules),
@@ -395,6 +396,77 @@ fn loopback(fabric: &dyn Fabric) {
         let mine = &seen[rank.0 as usize];
         endpoint.wait_until(None, || mine.replies() == u64::from(MESSAGES)).unwrap();
         assert_eq!(endpoint.counts().loopback.requests, u64::from(MESSAGES));
+    });
+    end(&seen);
+}
+
+fn inline(fabric: &dyn Fabric) {
+    const THREADS: u32 = 6;
+    const MESSAGES: u32 = 300;
+    let (job, seen) = job(fabric, 1, |seen, token, arguments, payload| {
+        let right = match payload {
+            Arrived::Short => true,
+            Arrived::Medium(bytes) => *bytes == pattern(3, bytes.len()) && bytes.in_place().is_some(),
+            Arrived::Long(at, bytes) => bytes_at(at, bytes) == pattern(4, bytes),
+        };
+        seen.check(right, || "a payload to oneself".into());
+        if arguments == [0] {
+            // SAFETY: a handler of this test.
+            let endpoint = unsafe { token.raw_endpoint() };
+            let before = seen.requests();
+            token.check(endpoint.request_inline(REQUEST, &[1], &Payload::Short));
+            seen.check(seen.requests() == before, || "a handler inside a handler".into());
+        }
+        let before = seen.replies();
+        token.check(token.reply(REPLY, arguments, Payload::Short));
+        seen.check(arguments == [1] || seen.replies() > before, || "a reply that waits".into());
+        token.check(match token.reply(REPLY, arguments, Payload::Short) {
+            Err(RmaError::Usage(_)) => Ok(()),
+            other => other,
+        });
+    });
+    job.run(|endpoint, rank| {
+        endpoint.attach_segment(super::SEGMENT_BYTES).unwrap();
+        let (me, mine) = (endpoint.me(), &seen[rank.0 as usize]);
+        // What waits comes first.
+        endpoint.request(me, REQUEST, &[1], Payload::Short).unwrap();
+        assert_eq!(mine.requests(), 0);
+        endpoint.request_inline(REQUEST, &[2], &Payload::Short).unwrap();
+        assert_eq!(mine.requests(), 2);
+        endpoint.wait_until(None, || mine.replies() == 2).unwrap();
+        // From inside a handler it waits for a poll.
+        endpoint.request_inline(REQUEST, &[0], &Payload::Short).unwrap();
+        assert_eq!(mine.requests(), 3);
+        endpoint.wait_until(None, || mine.replies() == 4).unwrap();
+        let (medium, long) = (pattern(3, 100), pattern(4, 5000));
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for number in 0..MESSAGES {
+                        let before = mine.replies();
+                        let payload = match number % 3 {
+                            0 => Payload::Short,
+                            1 => Payload::Medium(Source::of(&medium)),
+                            _ => Payload::Long(Source::of(&long), into_segment(me, 8)),
+                        };
+                        endpoint.request_inline(REQUEST, &[2], &payload).unwrap();
+                        assert!(mine.replies() > before);
+                    }
+                });
+            }
+        });
+        let all = u64::from(4 + THREADS * MESSAGES);
+        assert_eq!((mine.requests(), mine.replies()), (all, all));
+        let counts = endpoint.counts();
+        assert_eq!((counts.loopback.requests, counts.loopback.replies), (all, all));
+        assert_eq!((counts.requests_delivered, counts.replies_delivered), (all, all));
+        let too_long = vec![0; endpoint.medium_bytes_max() + 1];
+        let payload = Payload::Medium(Source::of(&too_long));
+        assert!(matches!(endpoint.request_inline(REQUEST, &[2], &payload), Err(RmaError::Usage(_))));
+        assert!(matches!(
+            endpoint.request_inline(REQUEST, &[2; ARGUMENTS_MAX + 1], &Payload::Short),
+            Err(RmaError::Usage(_))
+        ));
     });
     end(&seen);
 }

@@ -1,4 +1,5 @@
-/* A put or get between a rank and itself whose "remote" side is anywhere in its memory is a copy, as with GASNet. */
+/* Operations of a rank on itself. A put or get whose "remote" side is anywhere in its memory is a copy, as with GASNet. A message has been
+ * handled, and so has the reply, when the request returns. */
 #include "check.h"
 #include <gasnet_vis.h>
 
@@ -97,11 +98,84 @@ static void forms(char *there, char *here) {
     check(here + 600, 19, 100);
 }
 
+enum { SHORT = 128, SHORT_BACK, MEDIUM, MEDIUM_BACK, LONG, LONG_BACK, MESSAGE_BYTES = 16384 };
+
+static int answers;
+static char *own;
+
+static void on_short(gasnet_token_t token, gasnet_handlerarg_t a, gasnet_handlerarg_t b) {
+    gasnet_node_t from;
+    CHECK(gasnet_AMGetMsgSource(token, &from) == GASNET_OK && from == gasnet_mynode());
+    CHECK(gasnet_AMReplyShort2(token, SHORT_BACK, a + 1, b + 1) == GASNET_OK);
+    /* Also with its own rank a request has one reply. */
+    CHECK(gasnet_AMReplyShort2(token, SHORT_BACK, a + 1, b + 1) != GASNET_OK);
+}
+static void on_short_back(gasnet_token_t token, gasnet_handlerarg_t a, gasnet_handlerarg_t b) {
+    CHECK(a == 8 && b == 9);
+    CHECK(gasnet_AMReplyShort2(token, SHORT_BACK, a, b) != GASNET_OK);
+    answers++;
+}
+static void on_medium(gasnet_token_t token, void *payload, size_t bytes) {
+    CHECK((uintptr_t)payload % 8 == 0);
+    check((char *)payload, 1, bytes);
+    memset(payload, 2, bytes);
+    CHECK(gasnet_AMReplyMedium0(token, MEDIUM_BACK, payload, bytes) == GASNET_OK);
+    check((char *)payload, 2, bytes);
+}
+static void on_medium_back(gasnet_token_t token, void *payload, size_t bytes) {
+    (void)token;
+    CHECK((uintptr_t)payload % 8 == 0);
+    check((char *)payload, 2, bytes);
+    memset(payload, 3, bytes);
+    answers++;
+}
+static void on_long(gasnet_token_t token, void *payload, size_t bytes) {
+    CHECK(payload == own + MESSAGE_BYTES);
+    check((char *)payload, 4, bytes);
+    /* The two overlap. */
+    CHECK(gasnet_AMReplyLong0(token, LONG_BACK, payload, bytes, own + MESSAGE_BYTES - 8) == GASNET_OK);
+}
+static void on_long_back(gasnet_token_t token, void *payload, size_t bytes) {
+    (void)token;
+    CHECK(payload == own + MESSAGE_BYTES - 8);
+    check((char *)payload, 4, bytes);
+    answers++;
+}
+
+/* Payloads that lie at `from`; at `own` are three times as many bytes of the segment. */
+static void messages(char *from) {
+    const gasnet_node_t me = gasnet_mynode();
+    const size_t sizes[] = {0, 1, 8, 777, 4096, MESSAGE_BYTES};
+    size_t i;
+    int round;
+    for (round = 0; round < 100; round++) {
+        const int before = answers;
+        CHECK(gasnet_AMRequestShort2(me, SHORT, 7, 8) == GASNET_OK);
+        CHECK(answers == before + 1);
+    }
+    for (i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int before = answers;
+        memset(from, 1, MESSAGE_BYTES);
+        CHECK(gasnet_AMRequestMedium0(me, MEDIUM, from, sizes[i]) == GASNET_OK);
+        CHECK(answers == before + 1);
+        check(from, 1, MESSAGE_BYTES);
+        memset(own, 0, 3 * MESSAGE_BYTES);
+        memset(from, 4, MESSAGE_BYTES);
+        CHECK(gasnet_AMRequestLong0(me, LONG, from, sizes[i], own + MESSAGE_BYTES) == GASNET_OK);
+        CHECK(answers == before + 2);
+        check(own + MESSAGE_BYTES - 8, 4, sizes[i]);
+    }
+}
+
 int main(int argc, char **argv) {
+    gasnet_handlerentry_t table[] = {
+        {SHORT, (void (*)())on_short},   {SHORT_BACK, (void (*)())on_short_back}, {MEDIUM, (void (*)())on_medium},
+        {MEDIUM_BACK, (void (*)())on_medium_back}, {LONG, (void (*)())on_long},   {LONG_BACK, (void (*)())on_long_back},
+    };
     char local[40000], *heap = (char *)malloc(40000), *other = (char *)malloc(40000), *segment;
     gasnet_seginfo_t *segments;
     CHECK(gasnet_init(&argc, &argv) == GASNET_OK);
-    CHECK(gasnet_attach(NULL, 0, 16 * GASNET_PAGESIZE, 0) == GASNET_OK);
+    CHECK(gasnet_attach(table, 6, 32 * GASNET_PAGESIZE, 0) == GASNET_OK);
     segments = (gasnet_seginfo_t *)calloc(gasnet_nodes(), sizeof *segments);
     CHECK(gasnet_getSegmentInfo(segments, (int)gasnet_nodes()) == GASNET_OK);
     segment = (char *)segments[gasnet_mynode()].addr;
@@ -110,6 +184,10 @@ int main(int argc, char **argv) {
     forms(heap, other);
     forms(heap, segment);
     forms(segment, heap);
+    own = segment;
+    messages(heap);
+    messages(local);
+    messages(segment + 3 * MESSAGE_BYTES);
     gasnet_barrier_notify(0, GASNET_BARRIERFLAG_ANONYMOUS);
     CHECK(gasnet_barrier_wait(0, GASNET_BARRIERFLAG_ANONYMOUS) == GASNET_OK);
     if (argc > 1) {

@@ -229,15 +229,6 @@ impl<'a> MediumPayload<'a> {
         Self { address, bytes, memory: PayloadMemory::Shared(copy) }
     }
 
-    /// Bytes in private memory that the handler may write.
-    ///
-    /// # Safety
-    /// `address` is valid for reads and writes of `bytes` bytes for `'a`, and a multiple of 8. Nothing but this payload is used to reach
-    /// these bytes during `'a`.
-    pub(crate) unsafe fn owned(address: *mut u8, bytes: usize) -> Self {
-        Self { address, bytes, memory: PayloadMemory::Owned }
-    }
-
     /// Returns the number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
@@ -253,7 +244,7 @@ impl<'a> MediumPayload<'a> {
     /// Returns the bytes in private memory.
     pub fn as_slice(&self) -> &'a [u8] {
         match self.memory {
-            // SAFETY: made from a slice that lives for `'a`, or valid for `'a` and this payload's alone (contract of `owned`).
+            // SAFETY: made from a slice that lives for `'a`.
             PayloadMemory::Borrowed | PayloadMemory::Owned => unsafe {
                 std::slice::from_raw_parts(self.address, self.bytes)
             },
@@ -283,6 +274,15 @@ impl<'a> MediumPayload<'a> {
 impl<'a> From<&'a [u8]> for MediumPayload<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         Self { address: bytes.as_ptr().cast_mut(), bytes: bytes.len(), memory: PayloadMemory::Borrowed }
+    }
+}
+
+/// Bytes that the handler may write, if they begin at a multiple of 8.
+impl<'a> From<&'a mut [u8]> for MediumPayload<'a> {
+    fn from(bytes: &'a mut [u8]) -> Self {
+        let is_aligned = bytes.as_ptr().addr().is_multiple_of(align_of::<u64>());
+        let memory = if is_aligned { PayloadMemory::Owned } else { PayloadMemory::Borrowed };
+        Self { address: bytes.as_mut_ptr(), bytes: bytes.len(), memory }
     }
 }
 

@@ -70,6 +70,54 @@ fn every_kind_of_message_arrives_whole_and_in_order() {
 
 /// Without the rule that the lower peer's connection wins, some of these rounds would lose messages, deliver them in
 /// a wrong order, or end with no connection at all.
+/// Goal: a large payload that comes after one like it begins with a cache line, and its handler may write there: also if it polls, and
+/// whatever comes next is as it was sent.
+#[test]
+fn large_payloads_are_lent_to_their_handlers() {
+    const LINE_BYTES: usize = 64;
+    let (a, b) = pair();
+    let b = Arc::new(b);
+    let (lent, handled) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counts = (lent.clone(), handled.clone());
+    let conduit = Arc::downgrade(&b);
+    let sink_b = Recorder::with(move |delivery| {
+        let Arrived::Medium(bytes) = delivery.payload else { return Ok(()) };
+        assert!(*bytes == pattern(bytes.len(), delivery.arguments.len()));
+        if let Some(conduit) = conduit.upgrade() {
+            conduit.poll(&Recorder::new(), Traffic::RepliesOnly)?;
+        }
+        if let Some(address) = bytes.in_place() {
+            let is_first_of_line = address.addr().is_multiple_of(LINE_BYTES);
+            counts.0.fetch_add(usize::from(is_first_of_line), Ordering::SeqCst);
+            // SAFETY: the handler may write there until it returns, and looks at the bytes in no other way.
+            unsafe { address.write_bytes(0xff, bytes.len()) };
+        }
+        counts.1.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    });
+    let sink_a = Recorder::new();
+    let mut sent = 0;
+    for bytes in [4096, 16 << 10, MEDIUM_BYTES_MAX] {
+        for arguments in [0, 1, 2, 3] {
+            let payload = pattern(bytes, arguments);
+            let before = lent.load(Ordering::SeqCst);
+            for _ in 0..3 {
+                sent += 1;
+                std::thread::scope(|scope| {
+                    // A large one passes the socket in pieces.
+                    let sending = scope.spawn(|| {
+                        send(&a, &sink_a, Peer(1), &medium(1, &[7; 3][..arguments], &payload));
+                        poll_until(&a, &sink_a, "room", || handled.load(Ordering::SeqCst) == sent);
+                    });
+                    poll_until(&b, &sink_b, "a message", || handled.load(Ordering::SeqCst) == sent);
+                    sending.join().unwrap();
+                });
+            }
+            assert!(lent.load(Ordering::SeqCst) >= before + 2, "{bytes} bytes, {arguments} arguments");
+        }
+    }
+}
+
 #[test]
 fn both_sides_may_open_at_the_same_time() {
     for round in 0..40 {

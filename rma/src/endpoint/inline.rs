@@ -154,14 +154,15 @@ fn with_copy(direction: Direction, source: &Source<'_>, handle: impl Fn(MediumPa
         let address = buffer.as_mut_ptr().cast::<u8>();
         // SAFETY: the buffer is long enough, and this call's alone; the source is valid during the send. Where no whole words are asked
         // for, the C library's copy may be used, which is faster from 16 KiB on.
-        handle(unsafe {
+        let bytes = unsafe {
             if source.is_contended() {
                 copy(source.address(), address, source.bytes());
             } else if source.bytes() > 0 {
                 std::ptr::copy_nonoverlapping(source.address(), address, source.bytes());
             }
-            MediumPayload::owned(address, source.bytes())
-        });
+            std::slice::from_raw_parts_mut(address, source.bytes())
+        };
+        handle(bytes.into());
     };
     let in_kept = |buffers: &[RefCell<Vec<Line>>; 2]| {
         let buffer = buffers[direction as usize].try_borrow_mut();

@@ -198,7 +198,7 @@ impl TcpConduit {
                 }
                 receiver.next(connection, sink, requests, traffic)
             };
-            let arrival = match next {
+            let mut arrival = match next {
                 Ok(Some(arrival)) => arrival,
                 Ok(None) => {
                     left = !requests || traffic != Traffic::Everything;
@@ -218,6 +218,9 @@ impl TcpConduit {
             if let Err(error) = arrival.deliver(connection, sink) {
                 self.end_connection(connection, Trouble::Sink(error))?;
                 break;
+            }
+            if arrival.has_buffer() {
+                lock(&connection.receiver).take_back(arrival);
             }
         }
         connection.set_left(left);

@@ -2,8 +2,12 @@
 //!
 //! Short and medium frames are read into one buffer, many per system call; a medium payload is handed out as a shared
 //! piece of that buffer, so that a poll from inside its handler can read on (into a fresh buffer) without touching
-//! it. The payload of a long frame is read from the socket straight into the memory that the sink names, except for
-//! the little that came along with its head, and for what others may use meanwhile, where words are stored as a whole.
+//! it. A large one that ends what was read comes with the whole buffer: its handler may write there. The payload of a long frame is read
+//! from the socket straight into the memory that the sink names, except for the little that came along with its head, and for
+//! what others may use meanwhile, where words are stored as a whole: such a payload goes through the buffer, too, unless it is larger.
+//!
+//! Each read asks for as much as the last message had, so that one brings all of the next; and its beginning is put where the payload of
+//! such a message begins with a cache line, because that is handled, or copied on, fastest.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +16,7 @@ use super::socket::{Received, Target};
 use crate::conduit::Traffic;
 use crate::conduit::wire::frame::{self, Body, FrameError, HEAD_BYTES_MAX, Head, Kind, MEDIUM_BYTES_MAX};
 use crate::error::RmaError;
-use crate::message::{Arrived, Delivery, Direction, Sink};
+use crate::message::{Arrived, Delivery, Destination, Direction, Sink};
 use rustix::net::{RecvFlags, recv};
 use std::collections::VecDeque;
 use std::io;
@@ -23,8 +27,14 @@ use std::sync::Arc;
 /// through the buffer; less would split batches of short frames. See `tcp_latency`.
 const READ_AHEAD_BYTES: usize = 8 << 10;
 
-/// A buffer holds one unfinished medium frame and what is read ahead. Untouched parts cost no memory.
-const BUFFER_BYTES: usize = HEAD_BYTES_MAX + MEDIUM_BYTES_MAX + READ_AHEAD_BYTES;
+/// Where payloads preferably begin: at a multiple of this.
+const LINE_BYTES: usize = 64;
+
+/// A buffer holds one unfinished frame with its payload, and what is read ahead. Untouched parts cost no memory.
+const BUFFER_BYTES: usize = LINE_BYTES + HEAD_BYTES_MAX + MEDIUM_BYTES_MAX + READ_AHEAD_BYTES;
+
+/// Medium payloads from which on the buffer is lent to the handler: below, a copy is cheaper than a lock.
+const LENT_BYTES_MIN: usize = 4 << 10;
 
 /// Why a connection ends.
 #[derive(Debug)]
@@ -55,6 +65,8 @@ enum Contents {
     None,
     /// A piece of a receive buffer.
     Shared(Arc<Vec<u8>>, Range<usize>),
+    /// A piece of a receive buffer that the receiver has given away until [`Receiver::take_back`].
+    Lent(Arc<Vec<u8>>, Range<usize>),
     /// Of a request that was parked.
     Owned(Vec<u8>),
     Placed(Target),
@@ -66,6 +78,8 @@ pub(super) struct Receiver {
     buffer: Option<Arc<Vec<u8>>>,
     /// The part of `buffer` that was received and not consumed.
     unread: Range<usize>,
+    /// The last message that came through the buffer.
+    last: Shape,
     /// A long message whose payload is being received.
     long: Option<(Head, Target)>,
     /// Complete requests that may not be delivered yet, oldest first; at most [`CREDITS`].
@@ -73,6 +87,25 @@ pub(super) struct Receiver {
     /// The last read emptied the socket; do not ask again in this poll.
     drained: bool,
     ended: bool,
+}
+
+/// How long a message is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shape {
+    head_bytes: usize,
+    /// With its payload.
+    bytes: usize,
+}
+
+/// Whether the payload of a message is collected in the buffer.
+fn is_collected(head: &Head) -> bool {
+    match head.kind {
+        Kind::Short | Kind::Medium => true,
+        Kind::Long(Destination::Region { region, .. }) => {
+            region.is_segment() && head.payload_bytes as usize <= MEDIUM_BYTES_MAX
+        }
+        Kind::Long(Destination::Operation { .. }) => false,
+    }
 }
 
 impl Receiver {
@@ -105,8 +138,8 @@ impl Receiver {
         match frame::decode(&buffer[self.unread.clone()]) {
             Ok(None) => false,
             Ok(Some(frame)) => match frame.body {
-                Body::Message(Head { kind: Kind::Medium, payload_bytes, .. }) => {
-                    self.unread.len() >= frame.head_bytes + payload_bytes as usize
+                Body::Message(head) if is_collected(&head) => {
+                    self.unread.len() >= frame.head_bytes + head.payload_bytes as usize
                 }
                 Body::Message(_) | Body::Credits | Body::Goodbye => true,
             },
@@ -193,39 +226,65 @@ impl Receiver {
             if !traffic.admits(head.handler) {
                 return Ok(None);
             }
+            let bytes = head.payload_bytes as usize;
+            self.last = match is_collected(&head) {
+                true => Shape { head_bytes: frame.head_bytes, bytes: frame.head_bytes + bytes },
+                false => Shape::default(),
+            };
             match head.kind {
                 Kind::Short => {
                     self.accept_head(connection, frame.credits, frame.head_bytes)?;
                     return Ok(Some(Arrival { head, payload: Contents::None }));
                 }
                 Kind::Medium => {
-                    let bytes = frame.head_bytes + head.payload_bytes as usize;
-                    if available.len() < bytes {
-                        if self.fill(connection, bytes)? {
+                    if available.len() < self.last.bytes {
+                        if self.fill(connection, self.last.bytes)? {
                             continue;
                         }
                         return Ok(None);
                     }
                     self.accept_head(connection, frame.credits, frame.head_bytes)?;
-                    let range = self.unread.start..self.unread.start + head.payload_bytes as usize;
+                    let range = self.unread.start..self.unread.start + bytes;
                     self.unread.start = range.end;
-                    let payload = match &self.buffer {
-                        Some(buffer) => Contents::Shared(buffer.clone(), range),
-                        None => Contents::None,
+                    let is_lent = self.unread.is_empty() && bytes >= LENT_BYTES_MIN;
+                    let payload = match (&self.buffer, is_lent) {
+                        (Some(buffer), false) => Contents::Shared(buffer.clone(), range),
+                        (Some(_), true) => self.lend(range),
+                        (None, _) => Contents::None,
                     };
                     return Ok(Some(Arrival { head, payload }));
                 }
                 Kind::Long(destination) => {
-                    self.accept_head(connection, frame.credits, frame.head_bytes)?;
-                    let bytes = head.payload_bytes as usize;
                     let mut target =
                         Target::of(sink, connection.peer, destination, bytes).map_err(Trouble::Sink)?;
+                    if available.len() < self.last.bytes {
+                        if self.fill(connection, self.last.bytes)? {
+                            continue;
+                        }
+                        return Ok(None);
+                    }
+                    self.accept_head(connection, frame.credits, frame.head_bytes)?;
                     if let Some(buffer) = &self.buffer {
                         self.unread.start += target.fill_from(&buffer[self.unread.clone()]);
                     }
                     self.long = Some((head, target));
                 }
             }
+        }
+    }
+
+    /// Gives the buffer away, of which nothing is unread.
+    fn lend(&mut self, range: Range<usize>) -> Contents {
+        self.unread = 0..0;
+        self.buffer.take().map_or(Contents::None, |buffer| Contents::Lent(buffer, range))
+    }
+
+    /// Takes the buffer of a message that has been delivered back, unless there is another one meanwhile.
+    pub(super) fn take_back(&mut self, arrival: Arrival) {
+        if let Contents::Lent(buffer, _) = arrival.payload
+            && self.buffer.is_none()
+        {
+            self.buffer = Some(buffer);
         }
     }
 
@@ -247,7 +306,7 @@ impl Receiver {
             return Ok(false);
         }
         // Everything in the buffer went to the target before: it is empty.
-        let buffer = writable(&mut self.buffer, &mut self.unread, READ_AHEAD_BYTES);
+        let buffer = writable(&mut self.buffer, &mut self.unread, READ_AHEAD_BYTES, 0);
         let after = &mut buffer[..READ_AHEAD_BYTES];
         let (received, behind, wanted) =
             target.fill_from_socket(connection.socket(), after).map_err(Trouble::Socket)?;
@@ -255,13 +314,14 @@ impl Receiver {
         self.note(received, wanted)
     }
 
-    /// Reads more into the buffer: up to `bytes` unread ones, and a little of what follows them. False: nothing there.
+    /// Reads more into the buffer: up to `bytes` unread ones, or as many as the last message had, and a little of what follows them. False:
+    /// nothing there.
     fn fill(&mut self, connection: &Connection, bytes: usize) -> Result<bool, Trouble> {
         if self.drained || self.ended {
             return Ok(false);
         }
-        let bytes = bytes + READ_AHEAD_BYTES;
-        let buffer = writable(&mut self.buffer, &mut self.unread, bytes);
+        let bytes = bytes.max(self.last.bytes) + READ_AHEAD_BYTES;
+        let buffer = writable(&mut self.buffer, &mut self.unread, bytes, self.last.head_bytes);
         let room = &mut buffer[self.unread.end..self.unread.start + bytes];
         let wanted = room.len();
         let received = loop {
@@ -295,11 +355,18 @@ impl Receiver {
 }
 
 /// The buffer, writable, with room for `bytes` bytes from the start of the unread ones. When a handler still looks at
-/// a part of it, the unread bytes move to a new one.
-fn writable<'a>(slot: &'a mut Option<Arc<Vec<u8>>>, unread: &mut Range<usize>, bytes: usize) -> &'a mut [u8] {
+/// a part of it, the unread bytes move to a new one. Where none are unread, they will begin so that what follows `head_bytes` of them begins
+/// with a cache line.
+fn writable<'a>(
+    slot: &'a mut Option<Arc<Vec<u8>>>,
+    unread: &mut Range<usize>,
+    bytes: usize,
+    head_bytes: usize,
+) -> &'a mut [u8] {
     let buffer = slot.get_or_insert_with(|| Arc::new(vec![0; BUFFER_BYTES]));
     if (*unread).is_empty() {
-        *unread = 0..0;
+        let start = (buffer.as_ptr().addr() + head_bytes).wrapping_neg() % LINE_BYTES;
+        *unread = start..start;
     }
     if Arc::get_mut(buffer).is_none() {
         let mut fresh = vec![0; BUFFER_BYTES];
@@ -316,18 +383,27 @@ fn writable<'a>(slot: &'a mut Option<Arc<Vec<u8>>>, unread: &mut Range<usize>, b
 }
 
 impl Arrival {
+    /// Whether the receiver is to [take a buffer back](Receiver::take_back) after the delivery.
+    pub(super) fn has_buffer(&self) -> bool {
+        matches!(self.payload, Contents::Lent(..))
+    }
+
     /// Whether it asks or answers.
     pub(super) fn direction(&self) -> Direction {
         self.head.direction
     }
 
     /// Hands the message to the sink.
-    pub(super) fn deliver(&self, connection: &Connection, sink: &dyn Sink) -> Result<(), RmaError> {
-        let payload = match (&self.payload, self.head.kind) {
+    pub(super) fn deliver(&mut self, connection: &Connection, sink: &dyn Sink) -> Result<(), RmaError> {
+        let payload = match (&mut self.payload, self.head.kind) {
             (Contents::None, Kind::Medium) => Arrived::Medium([].as_slice().into()),
             (Contents::None, _) => Arrived::Short,
             (Contents::Shared(buffer, range), _) => Arrived::Medium(buffer[range.clone()].into()),
-            (Contents::Owned(bytes), _) => Arrived::Medium(bytes.as_slice().into()),
+            (Contents::Lent(buffer, range), _) => Arrived::Medium(match Arc::get_mut(buffer) {
+                Some(bytes) => (&mut bytes[range.clone()]).into(),
+                None => buffer[range.clone()].into(),
+            }),
+            (Contents::Owned(bytes), _) => Arrived::Medium(bytes.as_mut_slice().into()),
             (Contents::Placed(target), _) => Arrived::Long(target.base(), target.bytes()),
         };
         sink.deliver(Delivery {
@@ -342,7 +418,9 @@ impl Arrival {
     /// Independent of the receive buffer: parked messages must not pin one each.
     fn into_owned(self) -> Self {
         let payload = match self.payload {
-            Contents::Shared(buffer, range) => Contents::Owned(buffer[range].to_vec()),
+            Contents::Shared(buffer, range) | Contents::Lent(buffer, range) => {
+                Contents::Owned(buffer[range].to_vec())
+            }
             other => other,
         };
         Self { payload, ..self }

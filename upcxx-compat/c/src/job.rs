@@ -95,6 +95,7 @@ pub unsafe extern "C" fn vgasi_init(
     if current().is_some() {
         return code::NOT_INIT;
     }
+    launch::serve_node_late();
     let mut builder = Runtime::builder();
     if !vgas_job::in_job() {
         match launch::started_by_others(conduit, segment_max) {

@@ -4,7 +4,8 @@
 //! The launcher never returns from `gasnet_init`. A daemon is this program with [`DAEMON_VARIABLE`] set: a constructor
 //! of the library serves the node and leaves before `main` is reached, so that the client's code runs in ranks only. Where the
 //! program loads the library while it runs, its daemons are a shell into which the library is preloaded ([`daemon`]): the
-//! constructor must not run within `dlopen`, which holds the loader's lock, because the daemon's threads need that lock.
+//! constructor must not run within `dlopen`, which holds the loader's lock, because the daemon's threads need that lock. A library that
+//! cannot be preloaded, such as a plugin that uses symbols of its program, is served by the program itself: it runs up to `gasnet_init`.
 
 use crate::crash;
 use crate::environment::{self, number, segment_size, variable, whole_pages};
@@ -12,8 +13,9 @@ use crate::log;
 use crate::object;
 use libc::{c_char, c_int};
 use std::ffi::{CStr, OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use vgas::config::{Auto, Config, FlagValue, Origin, Settings, Size, Sources};
 use vgas::info::Machine;
 use vgas::launch::{JobRequest, node_main, run};
@@ -24,6 +26,12 @@ use vgas_rma::conduit::{ibv, smp, tcp};
 
 /// Tells a process that it is the daemon of a node.
 const DAEMON_VARIABLE: &str = "VGASNET_DAEMON";
+
+/// [`DAEMON_VARIABLE`] in a process that only shows that the library can be preloaded into it.
+const PROBE: &str = "probe";
+
+/// [`DAEMON_VARIABLE`] in a daemon that runs the program up to `gasnet_init`.
+const LATE: &str = "late";
 
 /// What LD_PRELOAD was, in a daemon that has this library preloaded; its ranks have not.
 const PRELOAD_BEFORE_VARIABLE: &str = "VGASNET_PRELOAD_BEFORE";
@@ -55,10 +63,32 @@ static SERVE_NODE: extern "C" fn() = serve_node;
 
 /// Serves a node instead of running the client, in a daemon.
 extern "C" fn serve_node() {
-    if std::env::var_os(DAEMON_VARIABLE).is_none() {
+    match std::env::var(DAEMON_VARIABLE).as_deref() {
+        Ok(PROBE) => std::process::exit(0),
+        // Once the program calls `gasnet_init`.
+        Ok(LATE) | Err(_) => {}
+        Ok(_) => serve(),
+    }
+}
+
+/// Serves a node in a daemon whose program has come to `gasnet_init`; returns at once in any other process.
+pub(crate) fn serve_node_late() {
+    if std::env::var(DAEMON_VARIABLE).as_deref() != Ok(LATE) {
         return;
     }
-    // SAFETY: constructors run before the program has other threads.
+    if !loads_libraries() {
+        say::line(format_args!(
+            "vgas: this program calls gasnet_init within a constructor of a library, and that library cannot be preloaded into a \
+             shell: its node cannot be served; start the program by vgas run"
+        ));
+        std::process::exit(1);
+    }
+    serve()
+}
+
+/// Serves a node in this process, from here to its end.
+fn serve() -> ! {
+    // SAFETY: constructors run before the program has other threads; `gasnet_init` may write to the environment, as GASNet's does.
     unsafe {
         std::env::remove_var(DAEMON_VARIABLE);
         if let Some(before) = std::env::var_os(PRELOAD_BEFORE_VARIABLE) {
@@ -77,6 +107,19 @@ extern "C" fn serve_node() {
         1
     });
     std::process::exit(i32::from(status))
+}
+
+/// Whether other threads can load libraries now: not while this one runs a constructor within `dlopen`, because the loader's lock is
+/// held until the constructor returns.
+fn loads_libraries() -> bool {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let (done, has_loaded) = std::sync::mpsc::channel();
+    let load = move || {
+        // SAFETY: names the program itself, which stays loaded.
+        let _program = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY) };
+        let _ = done.send(());
+    };
+    std::thread::Builder::new().spawn(load).is_ok() && has_loaded.recv_timeout(PATIENCE).is_ok()
 }
 
 /// Puts /dev/null where this process has been started without a standard stream: the first files and sockets of the job would
@@ -123,7 +166,7 @@ pub(crate) fn started_by_others(conduit: c_int, segment_max: u64) -> Result<Opti
         return Ok(None);
     }
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-    let daemon = daemon(program.as_os_str(), object::loaded_late())?;
+    let daemon = daemon(program.as_os_str(), std::env::args_os().skip(1).collect(), object::loaded_late())?;
     // The constructor and this function live and die together in a static library.
     std::hint::black_box(&SERVE_NODE);
     Ok(Some(Starting { settings, daemon }))
@@ -246,11 +289,12 @@ fn request(line: CommandLine, conduit: c_int, segment_max: u64) -> Result<JobReq
     let cache = settings.cache.size_bytes(Machine::find().usable_memory_bytes(), nodes_here.max(1));
     settings.cache.size = Auto::Is(Size::of_bytes(cache));
     let program = program.into_os_string();
-    let daemon = daemon(&program, object::loaded_late())?;
+    let arguments: Vec<OsString> = before.into_iter().chain(arguments).collect();
+    let daemon = daemon(&program, arguments.clone(), object::loaded_late())?;
     Ok(JobRequest {
         program,
         name,
-        arguments: before.into_iter().chain(arguments).collect(),
+        arguments,
         ranks,
         nodes,
         hosts,
@@ -293,33 +337,36 @@ fn leading_number(arguments: &mut Vec<OsString>, program: &OsStr) -> Result<u32,
 /// A program that is linked with the library is its own daemon. Where the library is loaded late, the daemon is a shell with
 /// the library preloaded, because nothing of the program may run there: an interpreter without arguments loads nothing, and a
 /// constructor of the program's other libraries may load the client itself, within `dlopen`, before the preloaded library has
-/// its turn.
-fn daemon(program: &OsStr, library: Option<PathBuf>) -> Result<Vec<OsString>, String> {
+/// its turn. The shell first tries whether the library can be preloaded; where it cannot, because it uses symbols of the program
+/// or of another library, the daemon is the program with its arguments, and serves the node once it calls `gasnet_init`.
+fn daemon(
+    program: &OsStr,
+    arguments: Vec<OsString>,
+    library: Option<PathBuf>,
+) -> Result<Vec<OsString>, String> {
     let start = |command: String| vec!["sh".into(), "-c".into(), command.into(), program.to_owned()];
     let Some(library) = library else {
         return Ok(start(format!("{DAEMON_VARIABLE}=1 exec \"$0\"")));
     };
-    let refused = |reason: &str| {
+    let path = library.canonicalize().map_err(|error| {
         format!(
-            "{} was loaded while this program ran, and cannot be loaded into the daemons of the job: {reason} (`vgas run -n \
+            "{} was loaded while this program ran, and cannot be loaded into the daemons of the job: {error} (`vgas run -n \
              RANKS -- {} …` needs no such daemons)",
             library.display(),
             Path::new(program).display()
         )
-    };
-    let path = library.canonicalize().map_err(|error| refused(&error.to_string()))?;
-    // The loader takes both for the end of a name.
-    if path.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
-        return Err(refused("there is a space or a colon in its path"));
-    }
-    // Where it is missing, on another host, the program itself would run as if it were a daemon.
+    })?;
+    let preload = "LD_PRELOAD=\"${LD_PRELOAD:+$LD_PRELOAD:}$1\"";
+    // The loader takes spaces and colons for the end of a name. Where the library is missing, on another host, the program itself would
+    // run as if it were a daemon.
     let mut command = start(format!(
         "[ -r \"$1\" ] || {{ echo \"vgas: cannot read $1, which the program loads\" >&2; exit 1; }}; \
-         {PRELOAD_BEFORE_VARIABLE}=\"${{LD_PRELOAD-}}\" LD_PRELOAD=\"${{LD_PRELOAD:+$LD_PRELOAD:}}$1\" \
-         {DAEMON_VARIABLE}=1 exec sh -c 'echo \"vgas: cannot preload $1 into sh, as the daemons of $0 need it; \
-         start the program by vgas run\" >&2; exit 1' \"$0\" \"$1\""
+         case $1 in *[\\ :]*) ;; *) if {preload} {DAEMON_VARIABLE}={PROBE} sh -c 'exit 1' </dev/null >/dev/null 2>&1; then \
+         {PRELOAD_BEFORE_VARIABLE}=\"${{LD_PRELOAD-}}\" {preload} {DAEMON_VARIABLE}=1 exec sh -c 'exit 1'; fi ;; esac; \
+         shift; {DAEMON_VARIABLE}={LATE} exec \"$0\" \"$@\""
     ));
     command.push(path.into_os_string());
+    command.extend(arguments);
     Ok(command)
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the folder of the repository")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the folder of the repository")
 }
 
 /// cargo as a user calls it, not as the test runner's child, with what was downloaded for this build.
@@ -90,10 +90,10 @@ fn the_command_is_installed() {
     let target =
         Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in the folder of what is built");
     let readme = std::fs::read_to_string(root().join("README.md")).expect("it is there");
-    assert!(readme.contains("cargo install --path vgas/command"));
+    assert!(readme.contains("cargo install --path command"));
     assert!(readme.contains(&format!("less than {} MB", COMMAND_BYTES_MAX as f64 / 1e6)));
     done(
-        cargo(&["install", "--path", "vgas/command", "--locked", "--no-track"])
+        cargo(&["install", "--path", "command", "--locked", "--no-track"])
             .arg("--root")
             .arg(prefix.path())
             .arg("--target-dir")

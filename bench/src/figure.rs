@@ -1,7 +1,7 @@
 //! Pictures of a benchmark, as data beside it: the question, the expected answer, and claims that rows confirm or refute.
 //! The command draws them.
 
-use crate::registry::Row;
+use crate::row::Row;
 use serde_json::Value;
 
 /// A picture of some rows of one benchmark. It asks a question; its rows answer it.

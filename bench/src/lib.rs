@@ -7,4 +7,5 @@ pub mod gemm;
 pub mod global;
 mod raw;
 pub mod registry;
+mod row;
 mod suite;

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, AddAssign, Range, Sub};
 
+/// Most tiered segments of a job at the same time.
+pub const SEGMENTS_MAX: u16 = 1024;
+
 macro_rules! page_numbers {
     ($($(#[$about:meta])* $name:ident;)*) => {$(
         $(#[$about])*

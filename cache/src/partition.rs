@@ -7,14 +7,12 @@
 
 #![forbid(unsafe_code)]
 
+pub use crate::page::SEGMENTS_MAX;
 use crate::page::{PageInSegment, PageIndex};
 use crate::pool::{PageSize, TableLayout};
 use std::fmt;
 use std::ops::Range;
 use vgas_rma::address::Rank;
-
-/// Most tiered segments of a job at the same time.
-pub const SEGMENTS_MAX: u16 = 1024;
 
 /// Which segment: below [`SEGMENTS_MAX`] for tiered ones, the only ones that this crate knows. Numbers above are those of pinned ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -29,7 +29,15 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 use vgas_rma::error::{Result, RmaError};
+
+/// A timeout for `poll`.
+pub(crate) fn timespec(time: Duration) -> Timespec {
+    // Rounded up: waking before the time would spin until it.
+    let time = time + Duration::from_micros(100);
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
+}
 
 /// The version of what is said. 1: the first. 2: announced exits. 3: ranks that are stopped, or cannot be ended. 4: memory that
 /// nodes have in common, and jobs that outlive a node. 5: ranks that others start. 6: PMI-1 for ranks, and nodes that srun starts.

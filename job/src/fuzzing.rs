@@ -63,10 +63,10 @@ mod tests {
     use super::*;
     use crate::control::Channel;
     use crate::message::{
-        DomainOrigin, Exit, Input, JobDescription, Lead, Listen, NodeDescription, Output, RankExit, Stream,
-        Welcome, Why,
+        DomainOrigin, Exit, Input, JobDescription, Lead, NodeDescription, Output, RankExit, Stream, Welcome,
+        Why,
     };
-    use crate::spec::Plan;
+    use crate::spec::{Listen, Plan};
     use std::collections::BTreeMap;
     use std::io::Read;
     use std::os::unix::net::UnixStream;

@@ -379,7 +379,7 @@ impl<'a> Launcher<'a> {
         }
         let mut files: Vec<PollFd<'_>> =
             files.iter().map(|(file, flags)| PollFd::new(file, *flags)).collect();
-        match poll(&mut files, self.timeout().map(node::timespec).as_ref()) {
+        match poll(&mut files, self.timeout().map(control::timespec).as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(RmaError::system("wait for events", e)),
         }

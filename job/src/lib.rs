@@ -60,6 +60,7 @@ pub mod fuzzing;
 mod joined;
 mod launcher;
 mod listen;
+mod lock;
 mod membership;
 mod message;
 mod node;

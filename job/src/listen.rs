@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::message::Listen;
+use super::spec::Listen;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, ToSocketAddrs};
 use vgas_rma::conduit::interfaces::{interface_address, interface_addresses};

@@ -9,7 +9,7 @@ use super::reminder::Reminder;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::Conduit;
 use vgas_rma::conduit::factory::{self, Options};
@@ -111,9 +111,4 @@ impl Membership {
             addresses,
         })
     }
-}
-
-/// What these locks guard is consistent whenever a panic could leave them, so a poisoned one is as good as any.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::spec::Plan;
+use super::spec::{Listen, Plan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -54,19 +54,6 @@ pub(crate) enum DomainOrigin {
     Daemon,
     /// The launcher, because several nodes share it; they come with the description.
     Launcher,
-}
-
-/// Where the processes of a node listen for connections.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Listen {
-    /// All nodes are on one machine: loopback serves.
-    pub(crate) loopback: bool,
-    /// What ssh says of its connection is about this host: not where the daemon has come otherwise.
-    pub(crate) by_ssh: bool,
-    /// An address or the name of an interface, chosen by the user.
-    pub(crate) interface: Option<String>,
-    /// First and last port, or any.
-    pub(crate) ports: Option<(u16, u16)>,
 }
 
 /// Where the output of ranks goes.

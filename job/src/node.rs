@@ -7,7 +7,7 @@ mod process_manager;
 
 use super::bootstrap::{AgentBootstrap, AgentLine, AgentReport, End, Place};
 use super::cluster::Group;
-use super::control::{Arrival, Channel, Receiver, Sender, check_sockets};
+use super::control::{Arrival, Channel, Receiver, Sender, check_sockets, timespec};
 use super::membership::Membership;
 use super::message::{
     DomainOrigin, FromNode, FromRank, Input, NodeDescription, Output, Stream, ToNode, ToRank, Welcome, Why,
@@ -19,7 +19,7 @@ use super::{
     ALIVE_INTERVAL, ALIVE_TIMEOUT, KILL_PATIENCE, OUT_OF_STEP, TERMINATION_GRACE, joined, listen, program,
     spec, system,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, wait};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use signal_hook::consts::{SIGCHLD, SIGXFSZ};
@@ -876,11 +876,4 @@ fn parent_of(pid: Pid) -> Option<Pid> {
     // "pid (name) state parent …", where the name may contain anything.
     let after_name = stat.rsplit_once(')')?.1;
     Pid::from_raw(after_name.split_whitespace().nth(1)?.parse().ok()?)
-}
-
-/// For `poll`.
-pub(crate) fn timespec(time: Duration) -> Timespec {
-    // Rounded up: waking before the time would spin until it.
-    let time = time + Duration::from_micros(100);
-    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
 }

@@ -2,13 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+use super::ALIVE_TIMEOUT;
 use super::cluster::Parts;
-use super::control::{Arrival, Channel};
+use super::control::{Arrival, Channel, timespec};
 use super::message::{Exit, FromNode, NodeDescription, ToNode};
 use super::rank_process::{EndProgress, Suspension, exit_of};
 use super::spec::{RunSpec, Starter};
 use super::verdict::{signal_code, signal_name};
-use super::{ALIVE_TIMEOUT, node};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
@@ -301,7 +301,7 @@ impl NodeLink {
             match &pidfd {
                 // Also ended by the signals that this process catches.
                 Some(pidfd) => {
-                    let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&node::timespec(left)));
+                    let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&timespec(left)));
                 }
                 None => std::thread::sleep(Duration::from_millis(1)),
             }

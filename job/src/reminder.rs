@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::membership::lock;
+use crate::lock::lock;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use vgas_rma::say;

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 use super::cluster::{self, Own};
-use super::message::Listen;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -112,6 +111,19 @@ impl Starter {
             Self::Others => "the starter",
         }
     }
+}
+
+/// Where the processes of a node listen for connections.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Listen {
+    /// All nodes are on one machine: loopback serves.
+    pub(crate) loopback: bool,
+    /// What ssh says of its connection is about this host: not where the daemon has come otherwise.
+    pub(crate) by_ssh: bool,
+    /// An address or the name of an interface, chosen by the user.
+    pub(crate) interface: Option<String>,
+    /// First and last port, or any.
+    pub(crate) ports: Option<(u16, u16)>,
 }
 
 /// What a job is made of whose ranks others start, as rank 0 says it: of [`RunSpec`], what is not about starting.

@@ -5,11 +5,11 @@
 #![forbid(unsafe_code)]
 
 use crate::checksum;
+use crate::device::Whereabouts;
 use crate::format::{
     self, BLOCK_BYTES, CheckpointId, Companion, Entry, Geometry, NoSuperblock, Place, Superblock,
     decode_block, decode_mark, encode_block, encode_mark,
 };
-use crate::shared::Whereabouts;
 
 /// The sector of a superblock, and of that, what its checksum is about. Companions follow in the rest of its block.
 const SECTOR_BYTES: usize = 512;

@@ -24,11 +24,12 @@ mod shared;
 mod stored;
 mod volume;
 
+pub use device::Whereabouts;
 pub use device::choice::DeviceChoice;
 pub use error::{DeviceError, FileError, PageOperation, Result, Untrusted, Unusable, VolumeError};
 pub use format::{COMPANIONS_MAX, CheckpointId, Companion, Place, name_hash, newest_common};
 pub use rest::{AtRest, RestError};
-pub use shared::{Reader, Run, SharedFile, StoredPage, Whereabouts, read_now};
+pub use shared::{Reader, Run, SharedFile, StoredPage, read_now};
 pub use stored::{
     CopyTarget, StoredPart, StoredSegment, copy_segment, remove_segments, segment_of_file, stored_segments,
 };

@@ -10,56 +10,13 @@
 
 use crate::checksum;
 use crate::device::uring::UringDevice;
-use crate::device::{Completion, Device, FileId, Kind, Operation, Spans, Submitted};
+use crate::device::{Completion, Device, FileId, Kind, Operation, Spans, Submitted, Whereabouts};
 use crate::error::DeviceError;
 use crate::format::Place;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use vgas_shm::{Mapping, Span};
-
-/// Where the file of a segment is, for other processes of the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whereabouts {
-    /// The process that has it open, and its number there.
-    pub process: u32,
-    /// See `process`.
-    pub descriptor: u32,
-    /// What the file is, so that another one under that number is noticed.
-    pub device: u64,
-    /// See `device`.
-    pub inode: u64,
-    /// Offset of the first page at either place.
-    pub places: [u64; 2],
-}
-
-impl Whereabouts {
-    /// Words of the encoding of what all files of a volume have in common.
-    pub const VOLUME_WORDS: usize = 2;
-    /// Words of the encoding of the rest.
-    pub const FILE_WORDS: usize = 4;
-
-    /// Process and device, as words of shared memory; the first is not 0.
-    pub fn encode_volume(&self) -> [u64; Self::VOLUME_WORDS] {
-        [IS_THERE | u64::from(self.process), self.device]
-    }
-
-    /// The rest, as words of shared memory; the first is not 0.
-    pub fn encode_file(&self) -> [u64; Self::FILE_WORDS] {
-        [IS_THERE | u64::from(self.descriptor), self.inode, self.places[0], self.places[1]]
-    }
-
-    /// From words; `None` when they are none.
-    pub fn decode(volume: [u64; Self::VOLUME_WORDS], file: [u64; Self::FILE_WORDS]) -> Option<Self> {
-        let ([process, device], [descriptor, inode, a, b]) = (volume, file);
-        let number = |word: u64| (word & !u64::from(u32::MAX) == IS_THERE).then_some(word as u32);
-        let (process, descriptor) = (number(process)?, number(descriptor)?);
-        Some(Self { process, descriptor, device, inode, places: [a, b] })
-    }
-}
-
-/// In the first word of an encoding.
-const IS_THERE: u64 = 1 << 32;
 
 /// What NVMe holds of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

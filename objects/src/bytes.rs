@@ -9,9 +9,8 @@
 //! 3. *Sharing.* What changes behind a shared reference to a value that is lent is extensions of its links, which are atomics and are not
 //!    read as bytes.
 
-use crate::heap::leave_behind;
 use crate::portable::Portable;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Makes the compiler assume that what is behind a pointer was written, with what the memory holds. No instruction. Miri has no assembly, and
@@ -71,14 +70,6 @@ pub(crate) fn append_shared<T: Portable>(value: &T, to: &mut Vec<u8>) {
     initialise(room);
     // SAFETY: rule 1: as many bytes have been written.
     unsafe { to.set_len(to.len() + bytes) };
-}
-
-/// Gives a value up, and appends its bytes.
-pub(crate) fn give<T: Portable>(value: T, to: &mut Vec<u8>) {
-    let mut value = ManuallyDrop::new(value);
-    // What its links have found here counts no more.
-    leave_behind(&*value);
-    to.extend_from_slice(of(&mut *value));
 }
 
 /// Makes bytes a value, in memory that is nobody else's.

@@ -5,15 +5,16 @@
 
 use super::PoolError;
 use super::counters::Counter;
-use super::row::ROW_BYTES;
 use super::size::{Blocks, PAGE_BYTES_MIN, PageSize};
 use crate::page::PageIndex;
-use crate::partition::SEGMENTS_MAX;
+use crate::page::SEGMENTS_MAX;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use vgas_nvm::Whereabouts;
 use vgas_rma::address::Rank;
 
+/// Bytes of a row: two rows of neighbouring ranks share a cache line.
+pub(super) const ROW_BYTES: u64 = 32;
 /// Bytes of a thread's hazard slot: two cache lines, because neighbouring lines are fetched in pairs.
 pub(super) const SLOT_BYTES: u64 = 128;
 /// Bytes of a frame's metadata.

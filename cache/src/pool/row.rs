@@ -4,6 +4,7 @@
 //! forgets the segment, or when the rank that has attached it by itself gives it up. What a broken process may have written
 //! there finds another page, or none: the pool checks each number before it becomes an address.
 
+use super::layout::ROW_BYTES;
 use super::size::{PAGE_BYTES_MAX, PageSize};
 use crate::page::PageIndex;
 use crate::partition::{Partition, PartitionId, Policy};
@@ -16,9 +17,7 @@ const RELAXED: u16 = 1 << 7;
 /// In the flags: it cannot be written.
 const READ_ONLY: u16 = 1 << 6;
 
-/// Bytes of a row.
-pub(super) const ROW_BYTES: u64 = size_of::<Row>() as u64;
-const _: () = assert!(ROW_BYTES == 32, "two rows of neighbouring ranks in a cache line");
+const _: () = assert!(ROW_BYTES == size_of::<Row>() as u64);
 /// The words that end a row when they are 0, in this order.
 pub(super) const END: [usize; 2] = [offset_of!(Row, plain), offset_of!(Row, bytes)];
 

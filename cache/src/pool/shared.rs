@@ -2,11 +2,11 @@
 
 use super::PoolError;
 use super::counters::{Counter, CounterSnapshot};
+use super::layout::ROW_BYTES;
 use super::layout::{
     BLOCK_CELL_BYTES, COUNTERS_BYTES, FAULT_BYTES, FAULT_SLOTS, FILE_BYTES, FRAME_BYTES, PoolSpec,
     SLOT_BYTES, TableLayout, WAIT_BYTES, header,
 };
-use super::row::ROW_BYTES;
 use super::size::{FrameId, PageSize};
 use crate::page::PageIndex;
 use crate::partition::{PartitionId, SEGMENTS_MAX, SegmentId};

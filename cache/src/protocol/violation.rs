@@ -1,7 +1,7 @@
 //! What somebody said that the protocol does not allow.
 
-use super::home;
-use super::line;
+use super::home::{Event as HomeEvent, State as HomeState};
+use super::line::{Event as LineEvent, State as LineState};
 use vgas_rma::address::NodeId;
 
 fn who(from: &Option<NodeId>) -> String {
@@ -18,9 +18,9 @@ pub enum Violation {
         /// Who sent it; `None` for a local event, which is the fault of this node's own agent.
         from: Option<NodeId>,
         /// The line's state.
-        state: line::State,
+        state: LineState,
         /// What happened.
-        event: line::Event,
+        event: LineEvent,
     },
     /// The home table has no row for it.
     #[error("{} caused {event:?}, which cannot happen to a directory entry that is {state:?}", who(.from))]
@@ -28,9 +28,9 @@ pub enum Violation {
         /// Who sent it; `None` for a local event, which is the fault of this node's own agent.
         from: Option<NodeId>,
         /// The entry's state.
-        state: home::State,
+        state: HomeState,
         /// What happened.
-        event: home::Event,
+        event: HomeEvent,
     },
     /// A message that only the home may send, or that only the home may get.
     #[error("{from} sent {what}, which is not its part to send")]

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::{Bootstrap, End, Place, for_ranks_only};
-use crate::membership::lock;
+use crate::lock::lock;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -6,7 +6,8 @@
 #![forbid(unsafe_code)]
 
 use super::{Bootstrap, End, Place, check_share, for_ranks_only, out_of_step};
-use crate::membership::{Membership, lock};
+use crate::lock::lock;
+use crate::membership::Membership;
 use crate::message::{Exit, RankExit};
 use crate::verdict::{Cause, Verdict};
 use crate::{EXIT_GRACE, JobStatus, OUT_OF_STEP, RunSpec, listen};

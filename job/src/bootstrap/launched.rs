@@ -5,7 +5,8 @@
 use super::{Bootstrap, End, Place, check_share, out_of_step};
 use crate::control::{Channel, Receiver, Sender};
 use crate::joined::Watch;
-use crate::membership::{Membership, lock};
+use crate::lock::lock;
+use crate::membership::Membership;
 use crate::message::{FromRank, ToRank};
 use crate::system;
 use std::ffi::CStr;

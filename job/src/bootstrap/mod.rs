@@ -1,6 +1,6 @@
 //! How a process learns who it is in its job, speaks with the other ranks before there are endpoints, and hears of the end.
 //!
-//! Everything above goes through [`Bootstrap`]; what came with it is in a [`Membership`], which holds one.
+//! Everything above goes through [`Bootstrap`]; what came with it is in a [`Membership`](crate::Membership), which holds one.
 //!
 //! | implementation | for |
 //! |---|---|
@@ -16,7 +16,7 @@
 //! ranks meet by it, make the daemons, and are as launched ones from there ([joined](../joined/mod.rs)). Otherwise:
 //!
 //! 1. A file here whose type implements the five calls of [`Bootstrap`] that have no body.
-//! 2. A function that makes the rank's [`Membership`].
+//! 2. A function that makes the rank's [`Membership`](crate::Membership).
 //! 3. A test that has a job of it run every case of [`conformance`], as `job/tests` does for those above.
 //!
 //! Ranks of a node must be consecutive ([`Layout`]): where a starter deals them out otherwise, they are numbered anew.
@@ -31,8 +31,6 @@ pub use in_process::{Simulated, alone};
 pub use launched::in_job;
 pub(crate) use launched::{Launched, join, welcome};
 
-#[cfg(doc)]
-use crate::Membership;
 use crate::OUT_OF_STEP;
 use crate::control::FRAME_BYTES_MAX;
 use std::fmt;

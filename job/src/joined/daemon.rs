@@ -4,10 +4,11 @@
 
 use super::door::{Door, Listener};
 use super::proof::{self, Visitor};
+use crate::control::timespec;
 use crate::control::{Arrival, Channel};
 use crate::listen;
 use crate::message::{FromNode, FromRank, NodeDescription, ToNode, Why};
-use crate::node::{Node, fail, timespec};
+use crate::node::{Node, fail};
 use crate::rank_process::RankProcess;
 use crate::service::NodeService;
 use rustix::event::{PollFd, PollFlags, poll};

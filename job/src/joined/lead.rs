@@ -3,10 +3,10 @@
 #![forbid(unsafe_code)]
 
 use super::door::{Door, Listener};
+use crate::control::timespec;
 use crate::control::{Arrival, Channel};
 use crate::launcher;
 use crate::message::{FromNode, Lead, ToNode, Why};
-use crate::node::timespec;
 use crate::service::NodeService;
 use crate::spec::{Plan, RunSpec};
 use rustix::event::{PollFd, PollFlags, poll};

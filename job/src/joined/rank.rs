@@ -8,10 +8,10 @@ use crate::bootstrap::{Launched, Place, welcome};
 use crate::control::{BUILD, Channel, VERSION, other_build};
 use crate::listen;
 use crate::membership::Membership;
-use crate::message::{FromRank, Lead, Listen, ToNode, ToRank};
+use crate::message::{FromRank, Lead, ToNode, ToRank};
 use crate::pmi::{PmiChoice, Session};
 use crate::reminder::Reminder;
-use crate::spec::{Plan, RANKS_MAX};
+use crate::spec::{Listen, Plan, RANKS_MAX};
 use crate::{WAIT_IS_TOLD_AFTER, system};
 use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -180,7 +180,7 @@ impl Helper {
     /// Waits until it has left this process, which is to have no child that it does not know of.
     fn detached(&mut self, patience: Duration) -> Result<()> {
         if let Ok(process) = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()) {
-            let most = crate::node::timespec(patience);
+            let most = crate::control::timespec(patience);
             crate::control::wait_for(process.as_fd(), PollFlags::IN, Some(&most))?;
         }
         match self.child.try_wait() {

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::control::{Arrival, Receiver};
-use crate::membership::lock;
+use crate::lock::lock;
 use crate::message::{ToRank, Why};
 use crate::system;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -91,8 +91,11 @@ impl Watch {
         self.wait_over(PATIENCE);
         if let Some(leader) = &self.leader {
             let left = until.saturating_duration_since(Instant::now());
-            let _ =
-                crate::control::wait_for(leader.as_fd(), PollFlags::IN, Some(&crate::node::timespec(left)));
+            let _ = crate::control::wait_for(
+                leader.as_fd(),
+                PollFlags::IN,
+                Some(&crate::control::timespec(left)),
+            );
         }
     }
 

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::KEY;
-use crate::membership::lock;
+use crate::lock::lock;
 use crate::pmix::Session;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;

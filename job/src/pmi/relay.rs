@@ -55,7 +55,7 @@ impl Relay {
     /// Says that this process needs the process manager no more, and waits until it has heard.
     pub(super) fn leave(&self) {
         if send_all(&self.manager, b"cmd=finalize\n").is_ok() {
-            let ended = crate::membership::lock(&self.ended);
+            let ended = crate::lock::lock(&self.ended);
             let _ = ended.recv_timeout(LEAVE_TIMEOUT);
         }
     }

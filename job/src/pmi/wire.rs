@@ -6,8 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+use crate::control::timespec;
 use crate::control::wait_for;
-use crate::node::timespec;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};

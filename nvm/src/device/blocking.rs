@@ -3,12 +3,12 @@
 //! Direct where the filesystem takes it. Otherwise the page cache holds every page a second time; that is slower and
 //! costs memory, but gives the same results.
 
+use super::Whereabouts;
 use super::files::Files;
 use super::folder::Folder;
 use super::transfer::Transfer;
 use super::{Completion, Device, FileId, Lent, Limits, Naming, Operation, Submitted};
 use crate::error::{DeviceError, FileError};
-use crate::shared::Whereabouts;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -3,10 +3,10 @@
 //! The [`Script`] is shared: a test keeps a clone, plans faults while the device is in use, and reads the counters.
 //! Not for what a disk does between crash and restart; that is [`super::memory`]'s.
 
+use super::Whereabouts;
 use super::memory::Random;
 use super::{Completion, Device, FileId, Kind, Lent, Limits, Naming, Operation, Spans, Submitted};
 use crate::error::{DeviceError, FileError};
-use crate::shared::Whereabouts;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;

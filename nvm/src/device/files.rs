@@ -1,9 +1,9 @@
 //! The files of the real devices: created without a name, published, opened, locked, closed.
 
 use super::folder::{self, Folder, TemporaryName, system};
+use super::whereabouts::Whereabouts;
 use super::{FileId, Lent, Naming};
 use crate::error::FileError;
-use crate::shared::Whereabouts;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};

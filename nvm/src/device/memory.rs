@@ -5,9 +5,9 @@
 //! with a seed, operations take effect and complete late and in any order. Not for storing anything: it is slow and
 //! holds each byte up to three times.
 
+use super::whereabouts::Whereabouts;
 use super::{Completion, Device, FileId, Kind, Limits, Naming, Operation, Submitted};
 use crate::error::{DeviceError, FileError};
-use crate::shared::Whereabouts;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};

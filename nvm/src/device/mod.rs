@@ -37,18 +37,19 @@ pub mod memory;
 pub mod paced;
 mod transfer;
 pub mod uring;
+mod whereabouts;
 
 pub(crate) use files::lock;
 pub(crate) use folder::Folder;
 
 use crate::error::{DeviceError, FileError};
 use crate::few::Few;
-use crate::shared::Whereabouts;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use vgas_shm::Span;
+pub use whereabouts::Whereabouts;
 
 /// A file of a device. Numbers are reused after [`Device::close`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -23,6 +23,7 @@ mod locked;
 mod named;
 
 use crate::checksum;
+use crate::device::Whereabouts;
 use crate::device::choice::{self, DeviceChoice};
 use crate::device::memory::{MemoryDevice, MemoryDisk};
 use crate::device::paced::{Pace, PacedDevice};
@@ -31,7 +32,7 @@ use crate::error::{DeviceError, PageOperation, Result, Unusable, VolumeError};
 use crate::few::Few;
 use crate::format::{COMPANIONS_MAX, CheckpointId, Companion, Entry, Place};
 use crate::page_table::{PAGES_MAX, PageTable};
-use crate::shared::{StoredPage, Whereabouts};
+use crate::shared::StoredPage;
 use flush::Wanted;
 use io::{Gather, Io, Job, Pages};
 use locked::Sums;

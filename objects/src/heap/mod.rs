@@ -84,7 +84,7 @@ pub use text::DString;
 pub use tied::TBox;
 pub use vec::DVec;
 
-use crate::bytes::{assume_written, initialise};
+use crate::bytes::{self, assume_written, initialise};
 use crate::colour::{Event, Outcome, Slot, step};
 use crate::planted::{Fault, is_planted};
 use crate::portable::Portable;
@@ -93,7 +93,7 @@ use crate::word::{ADDRESS_BITS, ADDRESS_MASK, Colour, Link, Word};
 use copies::{Copies, Copy};
 use mates::Mates;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -274,6 +274,14 @@ pub(crate) fn leave_behind<T: Portable>(value: &T) {
         Ok(heap) => heap.release(link),
         Err(_) => link.extension.store(0, Ordering::Relaxed),
     });
+}
+
+/// Gives a value up, and appends its bytes.
+pub(crate) fn give<T: Portable>(value: T, to: &mut Vec<u8>) {
+    let mut value = ManuallyDrop::new(value);
+    // What its links have found here counts no more.
+    leave_behind(&*value);
+    to.extend_from_slice(bytes::of(&mut *value));
 }
 
 /// The job of the heap of this process.

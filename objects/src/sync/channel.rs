@@ -4,8 +4,8 @@ use super::outlet::{
     BATCH_BYTES, Kind, Name, Outlet, Unsent, has_left, let_leave, outlet, settle_for, visited,
 };
 use super::wait;
-use crate::bytes::{self, give};
-use crate::heap::{DBox, DVec, ObjectError, has_links, is_lost, job, lost_node, pass_on};
+use crate::bytes;
+use crate::heap::{DBox, DVec, ObjectError, give, has_links, is_lost, job, lost_node, pass_on};
 use crate::layout::Layout;
 use crate::planted::{Fault, is_planted};
 use crate::service::Bytes;

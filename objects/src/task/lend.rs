@@ -1,7 +1,7 @@
 //! Arguments of tasks as bytes, there and back.
 
-use crate::bytes::{self, give, place, take};
-use crate::heap::{Links, Loan, borrow, has_links, leave_behind, links_of, make_dead};
+use crate::bytes::{self, place, take};
+use crate::heap::{Links, Loan, borrow, give, has_links, leave_behind, links_of, make_dead};
 use crate::portable::{Portable, Shareable};
 use crate::word::Link;
 use rustc_hash::FxHasher;

@@ -11,10 +11,9 @@
 
 use super::signals::with_signals_blocked;
 use super::wait::lock;
-use super::{Endpoint, EndpointSink, handler_index};
+use super::{Endpoint, EndpointSink, Extent, Work, handler_index};
 use crate::conduit::{Conduit, Traffic};
 use std::cell::Cell;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::Thread;
@@ -27,37 +26,8 @@ const INTERVAL: Duration = Duration::from_micros(400);
 /// The thread's stack: a copy may touch a page of a tiered segment that has to be fetched first, which takes 64 KiB.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Operations of a layer above the endpoint that were started, and go on by steps.
-pub trait Work: Send + Sync {
-    /// Goes on with what is under way, without waiting or polling; returns how many operations have ended: the endpoint counts
-    /// them. Called by any thread, also by several at a time.
-    fn advance(&self, extent: Extent) -> usize;
-
-    /// Whether some operation waits for a message, not only for shared memory.
-    fn awaits_messages(&self) -> bool;
-
-    /// A descriptor that is readable when something can go on without any message; the same from when there is one, which is to be
-    /// told by [`Endpoint::notify_local`].
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    /// The endpoint has failed: what is under way will not go on. To be told to who waits otherwise than in the endpoint; may be
-    /// called in a handler.
-    fn failed(&self) {}
-}
-
 /// Who can have something under way: the cache, and collectives.
 const WORKS_MAX: usize = 2;
-
-/// How much of the [`Work`] a call is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// Some operations, others at the next call; none where another thread is at it.
-    Some,
-    /// Each of them: the caller sleeps next, and must have looked after all.
-    All,
-}
 
 /// The state of an endpoint's background.
 #[derive(Default)]

@@ -68,10 +68,10 @@ mod signals;
 mod survive;
 mod token;
 mod wait;
+mod work;
 
 pub use access::ValueHandle;
 pub(crate) use background::in_own_thread;
-pub use background::{Extent, Work};
 pub use barrier::{BarrierName, BarrierOutcome};
 pub use counters::{Carrier, CarrierCounts, EndpointCounts};
 pub use implicit::Implicit;
@@ -83,6 +83,7 @@ pub use survive::Report;
 pub use token::Token;
 pub use wait::WaitMode;
 pub(crate) use wait::lock;
+pub use work::{Extent, Work};
 
 use crate::address::{Layout, Peer, Rank, RegionId};
 use crate::conduit::smp::SmpConduit;

@@ -1,7 +1,7 @@
 //! The rows of nodes that have processors of their own, by how many they are.
 
 use super::cluster::Plan;
-use super::measured::Costs;
+use super::costs::Costs;
 use super::programs::Product;
 use super::simulate::{self, Seen};
 use super::{rating, told};

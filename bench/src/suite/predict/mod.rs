@@ -20,6 +20,7 @@
 //! machine, which all processes share. Their quotient is a row. The other rows are of nodes that have processors of their own.
 
 mod cluster;
+mod costs;
 mod drive;
 mod figures;
 mod growth;
@@ -34,8 +35,8 @@ mod tests;
 use super::job::Result;
 use super::report::Report;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
+use costs::Costs;
 use machine::Rating;
-use measured::Costs;
 use vgas::config::Config;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {

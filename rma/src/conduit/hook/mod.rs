@@ -18,6 +18,7 @@ mod loss;
 mod stack;
 mod switch;
 mod trace;
+mod unit;
 
 pub use count::{Count, PeerCounts};
 pub use delay::{Delay, Link};

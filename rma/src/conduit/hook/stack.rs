@@ -1,5 +1,6 @@
 //! Hooks that people put around a job's conduit, as one line of text: `delay=50us,loss=0.1%,count`.
 
+use super::unit::{RATES, TIMES, with_unit, write_with_unit};
 use super::{Count, Delay, Hooked, Link, Loss, Trace};
 use crate::address::{Layout, Peer};
 use crate::conduit::Conduit;
@@ -67,17 +68,6 @@ pub enum StackError {
     #[error("has {0} hooks; there may be 8")]
     TooMany(usize),
 }
-
-/// A number with one of these units, as a product.
-pub(super) fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-    number.parse::<u64>().ok()?.checked_mul(*factor)
-}
-
-const TIMES: &[(&str, u64)] = &[("us", 1), ("ms", 1_000), ("s", 1_000_000)];
-const RATES: &[(&str, u64)] = &[("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
 /// Millionths from a text in percent, with at most four digits after the point.
 fn millionths(text: &str) -> Option<u32> {
@@ -148,14 +138,6 @@ impl FromStr for Stack {
         let choices: Vec<_> =
             text.split(',').map(|word| word.trim().parse()).collect::<std::result::Result<_, _>>()?;
         if choices.len() > HOOKS_MAX { Err(StackError::TooMany(choices.len())) } else { Ok(Self(choices)) }
-    }
-}
-
-/// With the largest unit that needs no fraction.
-fn write_with_unit(f: &mut fmt::Formatter<'_>, number: u64, units: &[(&str, u64)]) -> fmt::Result {
-    match units.iter().rev().find(|(_, factor)| number.is_multiple_of(*factor)) {
-        Some((unit, factor)) => write!(f, "{}{unit}", number / factor),
-        None => write!(f, "{number}"),
     }
 }
 

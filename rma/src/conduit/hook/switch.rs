@@ -9,7 +9,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::stack::with_unit;
+use super::unit::with_unit;
 use crate::address::{Layout, NodeId, Peer};
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt;

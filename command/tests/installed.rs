@@ -91,7 +91,8 @@ fn the_command_is_installed() {
         Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it lies in the folder of what is built");
     let readme = std::fs::read_to_string(root().join("README.md")).expect("it is there");
     assert!(readme.contains("cargo install --path command"));
-    assert!(readme.contains(&format!("less than {} MB", COMMAND_BYTES_MAX as f64 / 1e6)));
+    let status = std::fs::read_to_string(root().join("docs/STATUS.md")).expect("it is there");
+    assert!(status.contains(&format!("less than {} MB", COMMAND_BYTES_MAX as f64 / 1e6)));
     done(
         cargo(&["install", "--path", "command", "--locked", "--no-track"])
             .arg("--root")

@@ -400,12 +400,12 @@ fn services_and_handlers_of_libraries_are_named() {
     }
 }
 
-/// Goal: README.md names all examples, and each says how it is run.
+/// Goal: docs/EXAMPLES.md names all examples, and each says how it is run.
 #[test]
 fn examples_are_named_and_say_how_they_run() {
-    let readme = read("README.md");
+    let named = read("docs/EXAMPLES.md");
     for example in stems("vgas/examples") {
-        assert!(readme.contains(&format!("(vgas/examples/{example}.rs)")), "{example} is not named");
+        assert!(named.contains(&format!("(../vgas/examples/{example}.rs)")), "{example} is not named");
         let text = read(format!("vgas/examples/{example}.rs"));
         assert!(text.contains("//! Run it: `cargo build --release --examples && "), "{example}");
     }

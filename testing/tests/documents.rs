@@ -410,3 +410,41 @@ fn examples_are_named_and_say_how_they_run() {
         assert!(text.contains("//! Run it: `cargo build --release --examples && "), "{example}");
     }
 }
+
+/// Goal: words that GLOSSARY.md replaces become fewer, and one that is gone stays away. Method: they are counted, as whole words, in all text
+/// and code but there.
+#[test]
+fn replaced_words_become_fewer() {
+    const LEFT: &[(&str, usize)] =
+        &[("everybody", 47), ("nobody", 764), ("somebody", 174), ("whoever", 251), ("whom", 47)];
+    let glossary = read("GLOSSARY.md");
+    let table = glossary.split_once("| not | write |").expect("a table").1;
+    let words: Vec<&str> = table
+        .lines()
+        .skip(2)
+        .filter_map(|row| row.split('|').nth(1))
+        .flat_map(|cell| cell.split(','))
+        .collect();
+    let mut paths = Vec::new();
+    for ending in [".rs", ".md"] {
+        files(root(), ending, &mut paths);
+    }
+    paths.retain(|path| !path.ends_with("GLOSSARY.md") && !path.ends_with("testing/tests/documents.rs"));
+    let texts: Vec<String> =
+        paths.iter().map(|path| read_to_string(path).expect("it can be read").to_lowercase()).collect();
+    for word in words.into_iter().map(str::trim) {
+        let is_part = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
+        let is_word = |text: &str, at: usize| {
+            !is_part(text[..at].chars().next_back()) && !is_part(text[at + word.len()..].chars().next())
+        };
+        let count: usize = texts
+            .iter()
+            .map(|text| text.match_indices(word).filter(|(at, _)| is_word(text, *at)).count())
+            .sum();
+        let left = LEFT.iter().find(|(known, _)| *known == word).map_or(0, |(_, left)| *left);
+        assert!(
+            count <= left,
+            "{word:?} is there {count} times, {left} were left: GLOSSARY.md says what to write"
+        );
+    }
+}

@@ -35,7 +35,7 @@ pub struct HeapOptions {
     /// process's memory instead.
     pub copy_bytes: u64,
     /// The last colour of a slot: fewer than 65,535 make slots retire early, for tests. Retired slots are of use again when all
-    /// ranks have said that they have no copies from there ([when that is](crate#what-must-be-known)).
+    /// ranks have said that they have no copies from there ([when that is](crate::manual::limits#colours)).
     pub last_colour: u16,
     /// Backups of each rank's partition on other nodes, at most 1: then objects outlive a node that is lost, as [`Objects::replicate`] and
     /// the documentation of this crate say. It takes as many bytes again of NVMe, and of the setting `segment.tiered_max`; and who writes

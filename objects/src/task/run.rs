@@ -30,7 +30,7 @@ impl Objects {
     /// Runs a program: `main` on the first rank, and on all ranks the tasks that it and its tasks spawn, until `main` has returned.
     /// Collective; yields what `main` has returned, on the first rank.
     ///
-    /// Nothing moves a task that has begun ([why](crate#tasks)); those that have not go where there is nothing to do. Handlers of active
+    /// Nothing moves a task that has begun ([why](crate::manual::tasks#running-tasks-do-not-migrate)); those that have not go where there is nothing to do. Handlers of active
     /// messages may run in any thread of a rank meanwhile, also while its workers compute.
     ///
     /// ```no_run

@@ -105,7 +105,7 @@ impl Node {
         Ok(())
     }
 
-    /// Reads runs of so many pages, with so many requests under way; nanoseconds of the agent for each page.
+    /// Reads runs of so many pages, with so many requests in flight; nanoseconds of the agent for each page.
     fn read(&mut self, firsts: &[PageIndex], count: u32, depth: usize) -> Result<f64, Box<dyn Error>> {
         let mut firsts = firsts.iter();
         let mut waits: Vec<(PageIndex, WaitId)> = Vec::new();

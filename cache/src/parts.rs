@@ -1,4 +1,4 @@
-//! Which small gets read a part of a page instead of bringing all of it in (DESIGN, property 8). No I/O and no
+//! Which small gets read a part of a page instead of bringing all of it in (promise 8). No I/O and no
 //! clock; what a rank's threads remember together is in atomics.
 //!
 //! A get of a few bytes that misses a page of a mebibyte is answered sooner, and costs NVMe, network and the pool's other

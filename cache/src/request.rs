@@ -415,7 +415,7 @@ impl Request {
     }
 }
 
-/// A small operation where the page is, at its home (DESIGN properties 7, 8 and 9).
+/// A small operation where the page is, at its home (promises 7, 8 and 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InPlace {
     /// Answer with `bytes` bytes.

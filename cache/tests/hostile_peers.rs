@@ -1,5 +1,5 @@
 //! Goal: whatever a rank or another agent says to an agent, the agent ignores it or ends with a typed error that names the
-//! sender; it never panics, and never touches memory that is not its own (DESIGN, property 11).
+//! sender; it never panics, and never touches memory that is not its own (promise 11).
 //!
 //! Method: a small cluster on the simulated network, with some pages cached and written; then a peer sends words drawn at
 //! random, near the limits as often as anywhere, to every handler of the cache, with payloads of every kind.

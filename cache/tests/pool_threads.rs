@@ -59,7 +59,7 @@ fn read(client: &PoolClient, stop: &AtomicBool, seed: u64) -> u64 {
     let mut bytes = vec![0u64; WORDS];
     while !stop.load(Relaxed) {
         let page = random.random_range(0..PAGES);
-        // Sometimes a few words, sometimes all of the page, so that revocations meet copies under way.
+        // Sometimes a few words, sometimes all of the page, so that revocations meet copies in flight.
         let words = if random.random() { WORDS } else { random.random_range(1..9) };
         let first = random.random_range(0..=WORDS - words);
         // SAFETY: `bytes` has a whole page.

@@ -1,7 +1,7 @@
 //! The usual cases as stories: every message, every row and every end, in files under `protocol_stories`.
 //!
 //! A line that begins with `>` is a command, what follows is what happened. `VGAS_REWRITE=1 cargo test -p vgas-cache
-//! --test protocol_stories` writes the files anew. Commands:
+//! --test protocol_stories` writes the files again. Commands:
 //!
 //! | command | does |
 //! |---|---|
@@ -170,7 +170,7 @@ fn every_story_is_as_it_is_told_and_its_log_replays() {
         if rewrite {
             std::fs::write(&path, &told).unwrap();
         } else {
-            assert_eq!(told, written, "{} is out of date; VGAS_REWRITE=1 writes it anew", path.display());
+            assert_eq!(told, written, "{} is out of date; VGAS_REWRITE=1 writes it again", path.display());
         }
         stories += 1;
     }

@@ -265,7 +265,7 @@ pub struct Bench {
     /// Draw the rows, as SVG, into this file.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
-    /// Take the benchmark's rows from this file, which `--json` has written, instead of measuring: to draw them anew.
+    /// Take the benchmark's rows from this file, which `--json` has written, instead of measuring: to draw them again.
     #[arg(long, value_name = "FILE")]
     pub rows: Option<PathBuf>,
     /// Measure in so many processes, one after the other; the JSON has a row for each, as `compare` needs them.

@@ -81,7 +81,7 @@ fn accesses_and_collectives_are_measured_by_size_and_conduit() {
         };
         assert_eq!(sizes("put", "latency"), [8, 64, 512, 4096, 32_768, 262_144, 2_097_152]);
         assert_eq!(sizes("message and back", "latency"), [8, 64, 512, 4096, 32_768]);
-        assert_eq!(sizes("puts of both, 16 under way each", "rate").len(), 5);
+        assert_eq!(sizes("puts of both, 16 in flight each", "rate").len(), 5);
         assert_eq!(values(&of, "barrier", "time", "ranks").len(), 1);
     }
 }
@@ -108,7 +108,7 @@ fn the_drive_is_read_and_written() {
 }
 
 /// Goal: a report has a page with pictures inline, the rows, and the pictures as files; it is compared with itself and with one that counts
-/// more; pictures can be drawn anew from its rows.
+/// more; pictures can be drawn again from its rows.
 #[test]
 fn a_report_is_one_folder_that_can_be_compared() {
     let place = tempfile::tempdir().expect("a temporary folder");

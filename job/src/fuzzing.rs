@@ -152,7 +152,7 @@ mod tests {
             ToNode::Fenced(vec![("key".into(), "value".into())]),
             ToNode::End { at_once: true, why: Why { line: Some("why".into()), code: 1 } },
             ToNode::Lead(Box::new(Lead { ranks: 3, key: JobKey::from_bytes([2; 32]), plan: Plan::new() })),
-            ToNode::Serve { ranks: 3, patience: std::time::Duration::from_secs(4) },
+            ToNode::Serve { ranks: 3, timeout: std::time::Duration::from_secs(4) },
             ToNode::Reach { address: address()[0], key: JobKey::from_bytes([2; 32]) },
             ToNode::Lost(NodeId(1)),
         ];

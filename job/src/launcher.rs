@@ -16,7 +16,7 @@ use super::output::Outputs;
 use super::spec::{JobStatus, RunSpec, Starter};
 use super::verdict::{Cause, Verdict};
 use super::{
-    ALIVE_INTERVAL, COMPLAINT_PATIENCE, EXIT_GRACE, KILL_PATIENCE, LEAVE_GRACE, OUT_OF_STEP, STOP_PATIENCE,
+    ALIVE_INTERVAL, COMPLAINT_TIMEOUT, EXIT_GRACE, KILL_TIMEOUT, LEAVE_GRACE, OUT_OF_STEP, STOP_TIMEOUT,
     TERMINATION_GRACE, WAIT_IS_TOLD_AFTER, control, listen, node, system,
 };
 use rustix::event::{PollFd, PollFlags, poll};
@@ -49,7 +49,7 @@ const INPUT_BYTES_MAX: usize = 64 << 10;
 const FOREGROUND_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How much longer than the end of its ranks, gentle or not, a daemon may take before it is killed.
-const END_TIMEOUT: Duration = KILL_PATIENCE.saturating_add(Duration::from_millis(500));
+const END_TIMEOUT: Duration = KILL_TIMEOUT.saturating_add(Duration::from_millis(500));
 
 /// Runs a job and returns how it ended, when nothing of it is left. Signals that arrive meanwhile are passed on (see
 /// [`super`]); afterwards they are ignored, as the caller is expected to end with [`JobStatus::code`].
@@ -618,7 +618,7 @@ impl<'a> Launcher<'a> {
         let line = OneLine(format!(
             "warning: {who} has been stopped for {} s, and the job waits for it; to go on: kill -CONT {pid}; to end the \
              job: kill -KILL {pid}, or Ctrl-C twice",
-            STOP_PATIENCE.as_secs()
+            STOP_TIMEOUT.as_secs()
         ));
         self.outputs.end_line();
         self.outputs.push_plain(format!("{line}\n").as_bytes());
@@ -859,7 +859,7 @@ impl<'a> Launcher<'a> {
             return;
         }
         if self.is_joined && !at_once && self.verdict.is_mere_complaint() {
-            let until = *self.hesitates.get_or_insert_with(|| Instant::now() + COMPLAINT_PATIENCE);
+            let until = *self.hesitates.get_or_insert_with(|| Instant::now() + COMPLAINT_TIMEOUT);
             if until > Instant::now() {
                 return;
             }

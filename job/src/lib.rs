@@ -99,13 +99,13 @@ const EXIT_GRACE: Duration = Duration::from_secs(1);
 
 /// How long a job whose ranks others have started waits for a cause, when all that is known is what was seen of others: the ranks
 /// are told once why they end.
-const COMPLAINT_PATIENCE: Duration = Duration::from_millis(250);
+const COMPLAINT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// How often both sides of an ssh channel say that they are there.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Silence on an ssh channel after which the other side is given up: several lost signs of life, and less than TCP's
-/// own patience by far.
+/// own timeout by far.
 const ALIVE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long a job may take to start before a line says what it waits for.
@@ -115,10 +115,10 @@ const WAIT_IS_TOLD_AFTER: Duration = Duration::from_secs(5);
 const SLOW_CONDUIT_IS_TOLD_AFTER: Duration = Duration::from_secs(2);
 
 /// How long a process may be stopped before that is said.
-const STOP_PATIENCE: Duration = Duration::from_secs(15);
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long a process may take to end after SIGKILL without using a processor. It frees its memory with one.
-const KILL_PATIENCE: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why ranks would wait for each other for ever.
 const OUT_OF_STEP: &str = "the ranks called allgather and finalize in different orders";

@@ -107,7 +107,7 @@ pub(crate) enum ToNode {
     /// From a rank, first: lead this job. With it travels the listener where its daemons come.
     Lead(Box<Lead>),
     /// From a rank, first: be the daemon of this node. With it travels the listener where its ranks come.
-    Serve { ranks: u32, patience: Duration },
+    Serve { ranks: u32, timeout: Duration },
     /// From a rank, after `Serve`: where the job is led, and its key.
     Reach { address: SocketAddr, key: JobKey },
 }

@@ -16,7 +16,7 @@ use super::pmi::server::{Client, Space};
 use super::rank_process::{Ending, OUTPUT_BYTES, RankProcess};
 use super::service::{NodeService, ServiceError, Stop};
 use super::{
-    ALIVE_INTERVAL, ALIVE_TIMEOUT, KILL_PATIENCE, OUT_OF_STEP, TERMINATION_GRACE, joined, listen, program,
+    ALIVE_INTERVAL, ALIVE_TIMEOUT, KILL_TIMEOUT, OUT_OF_STEP, TERMINATION_GRACE, joined, listen, program,
     spec, system,
 };
 use rustix::event::{PollFd, PollFlags, poll};
@@ -103,8 +103,8 @@ fn help(
         listener.ok_or_else(|| RmaError::Protocol { peer: None, what: "no listener came".into() })?;
     match message {
         ToNode::Lead(lead) => joined::lead::lead(*lead, listener.into(), rank, &*service),
-        ToNode::Serve { ranks, patience } => {
-            joined::daemon::serve(ranks, patience, listener.into(), rank, service)
+        ToNode::Serve { ranks, timeout } => {
+            joined::daemon::serve(ranks, timeout, listener.into(), rank, service)
         }
         _ => Err(RmaError::Protocol { peer: None, what: "no helper is asked for".into() }),
     }
@@ -733,7 +733,7 @@ impl Node {
             self.ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
             self.ending = Ending::Killed;
             self.kill_at = None;
-            self.give_up_at = Some(Instant::now() + KILL_PATIENCE);
+            self.give_up_at = Some(Instant::now() + KILL_TIMEOUT);
         } else if self.ending == Ending::No {
             self.ranks.iter_mut().chain(&mut self.guests).for_each(|rank| rank.tell_end(why));
             self.ending = Ending::Terminated;
@@ -753,7 +753,7 @@ impl Node {
         let failed = self.ending != Ending::No;
         let is_late = self.give_up_at.is_some_and(|at| at <= Instant::now());
         if is_late && self.ranks_are_ending() {
-            self.give_up_at = Some(Instant::now() + KILL_PATIENCE);
+            self.give_up_at = Some(Instant::now() + KILL_TIMEOUT);
             channel.sender.send(&FromNode::Alive)?;
         } else if is_late {
             self.give_up_at = None;

@@ -47,7 +47,7 @@ pub(super) struct NodeLink {
     pub(super) phase: Phase,
     pub(super) channel: Channel,
     pub(super) addresses: Vec<SocketAddr>,
-    /// What its ranks gave to the allgather that is under way.
+    /// What its ranks gave to the allgather that is in flight.
     pub(super) contributions: Option<Vec<Vec<u8>>>,
     /// What its ranks have put, when all of them wait in a barrier of PMI-1.
     pub(super) fence: Option<Vec<(String, String)>>,

@@ -9,7 +9,7 @@
 //!    macros do, after it has been copied.
 //! 3. *Text.* A string of the library is read to its end, but no further than a bound; what is passed to it ends with a zero.
 //! 4. *Threads.* One thread makes all calls, one after another ([`crate::pmi`] has one for it, because a call has no bound of its own). The
-//!    last may come from the thread that ends the process, when no other is under way.
+//!    last may come from the thread that ends the process, when no other is in flight.
 //!
 //! A library that lies about the length of what it gives, or gives an address where nothing is, cannot be caught: it is code
 //! of this process.

@@ -6,7 +6,7 @@ use super::control::{Arrival, Channel, Sender};
 use super::message::{Exit, FromRank, Input, NodeDescription, Output, RankExit, Stream, ToRank, Why};
 use super::pmi::{self, server::Client};
 use super::surroundings::tells_of_a_rank;
-use super::{STOP_PATIENCE, system};
+use super::{STOP_TIMEOUT, system};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
@@ -120,7 +120,7 @@ impl Stat {
 pub(crate) struct Progress {
     pub(crate) joined: bool,
     pub(crate) welcomed: bool,
-    /// What it gave to the allgather that is under way.
+    /// What it gave to the allgather that is in flight.
     pub(crate) contribution: Option<Vec<u8>>,
     /// It waits for what all have given.
     pub(crate) gathers: bool,
@@ -414,7 +414,7 @@ impl Suspension {
 
     /// When it is to be said that the child is stopped.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.since.filter(|_| !self.told).map(|since| since + STOP_PATIENCE)
+        self.since.filter(|_| !self.told).map(|since| since + STOP_TIMEOUT)
     }
 
     /// Whether to say it now: once.

@@ -17,7 +17,7 @@ use vgas_rma::message::{Arrived, Payload};
 use vgas_rma::{Peer, Rank, RegionId, RmaError};
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn spec(ranks: u32, nodes: u32, conduit: &str) -> RunSpec {
     let mut spec = RunSpec { nodes, conduit: conduit.into(), ..RunSpec::new("", ranks) };
@@ -126,11 +126,11 @@ fn endpoints_speak_over_what_threads_are_given() {
             endpoint.open();
             endpoint.request(Peer((me.0 + 1) % ranks), TELL, &[me.0], Payload::Short).unwrap();
             let done = || told.load(Ordering::Acquire) != u32::MAX && answers.load(Ordering::Acquire) == 1;
-            assert!(endpoint.wait_until(Some(Instant::now() + PATIENCE), done).unwrap());
+            assert!(endpoint.wait_until(Some(Instant::now() + TIMEOUT), done).unwrap());
             assert_eq!(told.load(Ordering::Acquire), (me.0 + ranks - 1) % ranks);
             member.bootstrap.finalize().unwrap();
             if let Some(network) = network {
-                network.close(PATIENCE);
+                network.close(TIMEOUT);
             }
         });
         assert!(job.status().success());

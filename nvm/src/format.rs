@@ -192,7 +192,7 @@ pub const MARK_AT: u64 = 2 * BLOCK_BYTES as u64;
 pub struct CheckpointId {
     /// 0 when the segment is created, one more with every checkpoint.
     pub generation: u64,
-    /// Drawn anew for every attempt to make one, and the same on all ranks: checkpoints of different jobs, or one that was
+    /// Drawn again for every attempt to make one, and the same on all ranks: checkpoints of different jobs, or one that was
     /// given up and the one made in its place, share a generation but not this. 0: of one segment alone.
     pub identity: u64,
 }

@@ -146,15 +146,15 @@ impl Reader {
         Ok(SharedFile { descriptor, places: at.places, file })
     }
 
-    /// Closes a segment's file, of which no read is under way.
+    /// Closes a segment's file, of which no read is in flight.
     pub fn close(&mut self, file: &SharedFile) {
         self.device.close(file.file);
     }
 
-    /// Starts to read; nothing happens before [`Reader::submit`] or [`Reader::poll`]. `Err`: too many reads are under way.
+    /// Starts to read; nothing happens before [`Reader::submit`] or [`Reader::poll`]. `Err`: too many reads are in flight.
     ///
     /// # Errors
-    /// The run, when too many reads are under way: poll, then try again.
+    /// The run, when too many reads are in flight: poll, then try again.
     pub fn start(&mut self, key: u64, file: &SharedFile, run: Run) -> Result<(), Spans> {
         match self.device.submit(run.operation(key, file)) {
             Submitted::Accepted => Ok(()),
@@ -178,7 +178,7 @@ impl Reader {
         self.device.poll(done)
     }
 
-    /// Reads under way.
+    /// Reads in flight.
     pub fn in_flight(&self) -> usize {
         self.device.in_flight()
     }

@@ -27,12 +27,12 @@ impl Random {
     }
 }
 
-/// One handle with what it has under way.
+/// One handle with what it has in flight.
 struct Shard {
     volume: Volume,
     frames: Arc<Mapping>,
     /// Page, frame and stamp of each operation; a stamp of a read is what the page must hold.
-    under_way: BTreeMap<u64, (u64, u64, u64, bool)>,
+    in_flight: BTreeMap<u64, (u64, u64, u64, bool)>,
     next_key: u64,
     /// What each page holds once everything is done.
     holds: BTreeMap<u64, u64>,
@@ -41,18 +41,18 @@ struct Shard {
 impl Shard {
     fn new(volume: Volume) -> Self {
         let frames = Mapping::anonymous("handles-test", 64 * PAGE as u64).unwrap();
-        Self { volume, frames, under_way: BTreeMap::new(), next_key: 0, holds: BTreeMap::new() }
+        Self { volume, frames, in_flight: BTreeMap::new(), next_key: 0, holds: BTreeMap::new() }
     }
 
     fn span(&self, frame: u64) -> Span {
         self.frames.span(frame as usize * PAGE, PAGE)
     }
 
-    /// Begins to write or read a page for which nothing is under way.
+    /// Begins to write or read a page for which nothing is in flight.
     fn begin(&mut self, page_index: u64, write: Option<u64>) {
-        let busy = |frame: &u64| self.under_way.values().any(|(_, other, ..)| other == frame);
+        let busy = |frame: &u64| self.in_flight.values().any(|(_, other, ..)| other == frame);
         let Some(frame) = (0..64).find(|frame| !busy(frame)) else { return };
-        if self.under_way.values().any(|(other, ..)| *other == page_index) {
+        if self.in_flight.values().any(|(other, ..)| *other == page_index) {
             return;
         }
         self.next_key += 1;
@@ -66,7 +66,7 @@ impl Shard {
             }
             None => self.volume.read(0, page_index, span, key).unwrap(),
         }
-        self.under_way.insert(key, (page_index, frame, value, write.is_some()));
+        self.in_flight.insert(key, (page_index, frame, value, write.is_some()));
     }
 
     /// Takes what is done. True for the key of a checkpoint.
@@ -80,7 +80,7 @@ impl Shard {
                 continue;
             }
             let (page_index, frame, value, is_write) =
-                self.under_way.remove(&key).expect("a key of this handle");
+                self.in_flight.remove(&key).expect("a key of this handle");
             if !is_write {
                 assert_eq!(stamp(&self.span(frame)), value, "page {page_index}");
             }
@@ -112,15 +112,15 @@ fn everybody_hears_of_its_own() {
                 let polled = random.below(HANDLES as u64) as usize;
                 shards[polled].poll(None);
             }
-            // What is under way is neither in nor out: the checkpoint is asked for when all is done, as agents do.
-            while shards.iter().any(|shard| !shard.under_way.is_empty()) {
+            // What is in flight is neither in nor out: the checkpoint is asked for when all is done, as agents do.
+            while shards.iter().any(|shard| !shard.in_flight.is_empty()) {
                 shards.iter_mut().for_each(|shard| assert!(!shard.poll(None)));
             }
             at_checkpoint = shards.iter().flat_map(|shard| shard.holds.clone()).collect();
             let key = 1 << 40 | round;
             shards[0].volume.flush(0, key).unwrap();
             let (mut ended, mut step) = (false, 0);
-            while !ended || shards.iter().any(|shard| !shard.under_way.is_empty()) {
+            while !ended || shards.iter().any(|shard| !shard.in_flight.is_empty()) {
                 // Writes meanwhile: some are held, and end in whichever handle lets them go.
                 if step < 50 {
                     let index = random.below(HANDLES as u64) as usize;
@@ -175,11 +175,11 @@ fn threads_over_real_files() {
                             shard.begin(page_index, (step % 3 > 0).then_some(step + 1));
                             shard.poll(None);
                         }
-                        while !shard.under_way.is_empty() {
+                        while !shard.in_flight.is_empty() {
                             shard.poll(None);
                         }
                         running.fetch_sub(1, Ordering::SeqCst);
-                        // A checkpoint may be under way by this handle's device.
+                        // A checkpoint may be in progress by this handle's device.
                         while !over.load(Ordering::SeqCst) {
                             shard.poll(None);
                         }

@@ -18,7 +18,7 @@ use vgas_nvm::format::{BLOCK_BYTES, MARK_AT, Place, Superblock, decode_mark, sup
 use vgas_nvm::{CheckpointId, NamedFile, newest_common};
 
 const PAGES: u64 = 1100;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Of both segments: pages and what they were written as.
 type Content = [BTreeMap<u64, u64>; 2];
@@ -70,7 +70,7 @@ impl Job {
         });
         let (mut done, begun) = ([false; 2], Instant::now());
         while done != [true; 2] {
-            assert!(begun.elapsed() < PATIENCE, "a request never ends");
+            assert!(begun.elapsed() < TIMEOUT, "a request never ends");
             self.turns ^= self.turns << 13;
             self.turns ^= self.turns >> 7;
             self.turns ^= self.turns << 17;

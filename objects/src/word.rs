@@ -1,4 +1,4 @@
-//! What a pointer of the heap is (drust-osdi24.txt §4.1.1, Figure 4): 48 bits of address, 16 bits of colour, and one word more that
+//! What a pointer of the heap is (DRust §4.1.1, Figure 4): 48 bits of address, 16 bits of colour, and one word more that
 //! says where this process has the object.
 
 use std::fmt;

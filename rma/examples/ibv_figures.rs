@@ -11,7 +11,7 @@
 //! | write_lat | half of a ping-pong of puts, each seen by looking at memory | the same with WRITEs |
 //! | read_lat | a get | a READ |
 //! | send_lat | half of a request and its reply | half of a ping-pong of SENDs |
-//! | write_bw, read_bw | puts and gets, several under way | WRITEs and READs |
+//! | write_bw, read_bw | puts and gets, several in flight | WRITEs and READs |
 //!
 //! Both sides look for what comes as often as they can, as perftest does. `put` and `wait` lines are those of a caller who
 //! uses the blocking calls: a put that is complete at the target, and a request whose sender waits for the reply.
@@ -39,7 +39,7 @@ const RATE_BYTES: usize = 64 << 20;
 /// Most requests that are waited for: each may put both sides to sleep.
 const WAITS: u64 = 300;
 /// As many as perftest is told to have.
-const UNDER_WAY: usize = 4;
+const IN_FLIGHT: usize = 4;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -205,28 +205,28 @@ fn measure(endpoint: &Endpoint, rounds: u64, names: &[&str], pongs: &AtomicU64) 
     Ok(())
 }
 
-/// Puts and gets of this size, several under way, of [`RATE_BYTES`] altogether, out of and into the own segment: registered
+/// Puts and gets of this size, several in flight, of [`RATE_BYTES`] altogether, out of and into the own segment: registered
 /// memory, as perftest's.
 fn rate(endpoint: &Endpoint, name: &str, bytes: usize) -> Result<()> {
     let other = Rank(1);
     let count = RATE_BYTES / bytes;
     let own = endpoint.segment_info()[0].address.expect("the own segment is mapped");
     let began = Instant::now();
-    let mut under_way: Vec<Handle> = (0..UNDER_WAY).map(|_| Handle::complete()).collect();
+    let mut in_flight: Vec<Handle> = (0..IN_FLIGHT).map(|_| Handle::complete()).collect();
     for index in 0..count {
-        let (slot, offset) = (index % UNDER_WAY, (index * bytes) as u64 % SEGMENT);
-        finish(endpoint, &mut under_way[slot])?;
+        let (slot, offset) = (index % IN_FLIGHT, (index * bytes) as u64 % SEGMENT);
+        finish(endpoint, &mut in_flight[slot])?;
         let here = own.wrapping_add(slot * bytes);
         // SAFETY: a part of the segment is used by one operation at a time, which is waited for before the next and at
         // the end.
-        under_way[slot] = unsafe {
+        in_flight[slot] = unsafe {
             match name {
                 "write_bw" => endpoint.put_nb_bulk(other, offset, here, bytes)?,
                 _ => endpoint.get_nb(other, offset, here, bytes)?,
             }
         };
     }
-    for handle in &mut under_way {
+    for handle in &mut in_flight {
         finish(endpoint, handle)?;
     }
     println!("{name} {bytes} {:.2} MB/s", (count * bytes) as f64 / 1e6 / began.elapsed().as_secs_f64());

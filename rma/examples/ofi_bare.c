@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRIPS = 5000, READS = 5000, WRITES = 500, UNDER_WAY = 8, MIB = 1 << 20, NAME = 256 };
+enum { TRIPS = 5000, READS = 5000, WRITES = 500, IN_FLIGHT = 8, MIB = 1 << 20, NAME = 256 };
 
 static struct fid_ep *ep;
 static struct fid_cq *cq;
@@ -26,7 +26,7 @@ static struct fid_mr *mr;
 static char *memory, name[NAME];
 static size_t inject_max;
 static int virtual_addresses;
-static struct fi_context2 contexts[UNDER_WAY + 1];
+static struct fi_context2 contexts[IN_FLIGHT + 1];
 
 static void check(long code, const char *what) {
     if (code < 0) {
@@ -108,7 +108,7 @@ static void send_to(fi_addr_t peer) {
 }
 
 static void receive(void) {
-    check(fi_recv(ep, memory + MIB + 4096, 4096, fi_mr_desc(mr), FI_ADDR_UNSPEC, &contexts[UNDER_WAY]), "fi_recv");
+    check(fi_recv(ep, memory + MIB + 4096, 4096, fi_mr_desc(mr), FI_ADDR_UNSPEC, &contexts[IN_FLIGHT]), "fi_recv");
 }
 
 static double now(void) {
@@ -160,12 +160,12 @@ int main(int count, char **arguments) {
     begun = now();
     for (posted = -20; done < WRITES;) {
         if (done == 0) begun = now();
-        if (posted < WRITES && posted - done < UNDER_WAY) {
+        if (posted < WRITES && posted - done < IN_FLIGHT) {
             struct iovec piece = {memory, MIB};
             struct fi_rma_iov target = {remote[0], MIB, remote[1]};
             void *descriptor = fi_mr_desc(mr);
             struct fi_msg_rma message = {.msg_iov = &piece, .desc = &descriptor, .iov_count = 1, .addr = peer,
-                .rma_iov = &target, .rma_iov_count = 1, .context = &contexts[(posted + 24) % UNDER_WAY]};
+                .rma_iov = &target, .rma_iov_count = 1, .context = &contexts[(posted + 24) % IN_FLIGHT]};
             long code = fi_writemsg(ep, &message, FI_DELIVERY_COMPLETE);
             if (code == 0) posted++;
             else if (code != -FI_EAGAIN) check(code, "fi_writemsg");

@@ -1,5 +1,5 @@
 //! Measures the ofi conduit against bare calls of libfabric (`ofi_bare.c` beside this) and against the tcp conduit: the round trip of a
-//! short message, a get of 8 bytes, and puts of 1 MiB out of the process's own segment, eight under way.
+//! short message, a get of 8 bytes, and puts of 1 MiB out of the process's own segment, eight in flight.
 //!
 //! ```text
 //! cargo run --release -p vgas-rma --example ofi_figures 'tcp;ofi_rxm' [ROUNDS]
@@ -30,7 +30,7 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 const TRIPS: u64 = 5000;
 const READS: u64 = 5000;
 const WRITES: u64 = 500;
-const UNDER_WAY: u64 = 8;
+const IN_FLIGHT: u64 = 8;
 const MIB: usize = 1 << 20;
 
 /// Counts what arrives and what ends, and echoes when told to. Over tcp, which has neither, it answers gets and puts.
@@ -117,7 +117,7 @@ impl Side {
         let long = Message { direction: Direction::Request, handler: 1, arguments: &[], payload: long };
         let mut started = 0;
         while ended() - before < WRITES + 20 {
-            if started < WRITES + 20 && started - (ended() - before) < UNDER_WAY {
+            if started < WRITES + 20 && started - (ended() - before) < IN_FLIGHT {
                 let sent = if self.conduit.capabilities().one_sided {
                     self.conduit.start_put(Peer(1), place, source, true, started + 1)?
                 } else {

@@ -110,7 +110,7 @@ impl Sink for Counting {
     }
 }
 
-/// Goal: where packets are lost, every message still comes once and in order. Method: as many as possible are under way in
+/// Goal: where packets are lost, every message still comes once and in order. Method: as many as possible are in flight in
 /// both directions, of one packet each, so that losses hit messages at all places of the queues.
 #[test]
 fn lost_packets_are_sent_again_once() {

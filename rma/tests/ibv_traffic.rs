@@ -187,7 +187,7 @@ fn the_opening_of_a_connection_is_told() {
 }
 
 /// Goal: packets about regions wait for staging memory, as payloads do, where nothing is sent inline. Method: a peer's first
-/// region is written until the memory is full of what is under way, then the second is asked for.
+/// region is written until the memory is full of what is in flight, then the second is asked for.
 #[test]
 fn full_staging_memory_is_no_error() {
     if skipped("full_staging_memory_is_no_error") {
@@ -202,16 +202,16 @@ fn full_staging_memory_is_no_error() {
     poll_until(&[a, b], "access", || put(RegionId::SEGMENT, &[1; 8]) == Sent::Accepted);
     poll_until(&[a, b], "the first put", || a.1.completed.load(Ordering::SeqCst) == 1);
     let part = vec![2; 1 << 20];
-    let mut under_way = 0;
+    let mut in_flight = 0;
     // The last hole is as small as anything that is taken.
     for bytes in [1 << 20, 1 << 17, 1 << 14, 8] {
         while put(RegionId::SEGMENT, &part[..bytes]) == Sent::Accepted {
-            under_way += 1;
+            in_flight += 1;
         }
     }
     assert_eq!(put(RegionId::BLOCKS, &[3; 8]), Sent::Busy);
     poll_until(&[a, b], "access to the other", || put(RegionId::BLOCKS, &[3; 8]) == Sent::Accepted);
-    poll_until(&[a, b], "all puts", || a.1.completed.load(Ordering::SeqCst) == under_way + 2);
+    poll_until(&[a, b], "all puts", || a.1.completed.load(Ordering::SeqCst) == in_flight + 2);
 }
 
 /// Goal: bytes of the own segment pass without a copy, out of it if they stay as they are and into it always; others do not.

@@ -150,7 +150,7 @@ fn pair_of(me: u32, listener: TcpListener, [first, second]: [SocketAddr; 2]) -> 
     OfiConduit::new(spec, OfiOptions { providers: vec!["tcp;ofi_rxm".into()] }).unwrap()
 }
 
-/// Goal: a process that is killed while puts to it are under way is reported within two seconds, and stays lost.
+/// Goal: a process that is killed while puts to it are in flight is reported within two seconds, and stays lost.
 #[test]
 fn a_killed_peer_is_lost_soon() {
     if skipped("a_killed_peer_is_lost_soon", "tcp;ofi_rxm") {

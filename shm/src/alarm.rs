@@ -72,7 +72,7 @@ mod tests {
         poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&timeout)).unwrap() > 0
     }
 
-    /// Goal: an alarm rings from its moment on, seen through a joined descriptor too, and not when it was set anew.
+    /// Goal: an alarm rings from its moment on, seen through a joined descriptor too, and not when it was set again.
     #[test]
     fn rings_when_it_is_due() {
         let (alarm, other) = (Alarm::new().unwrap(), Alarm::new().unwrap());

@@ -6,7 +6,7 @@
 //! The lock leans to a thread that has taken it many times in a row. Such a thread says that it is inside, then looks
 //! whether the lock still leans to it. Whoever else wants the lock takes the ordinary one first, ends the leaning, and
 //! executes the heavy half of the asymmetric fence ([`super::fence`]): either it then sees the thread inside and waits, or
-//! the thread sees that the leaning has ended. The lock leans anew after a longer row, eight times at most, each time
+//! the thread sees that the leaning has ended. The lock leans again after a longer row, eight times at most, each time
 //! with a flag of its own: a thread that is late in noticing can only touch a flag that nobody uses any more.
 //!
 //! # Unsafe rules

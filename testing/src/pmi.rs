@@ -67,7 +67,7 @@ impl Counts {
 }
 
 /// Longer than anything of a test may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts so many ranks, each of the command that is made for it.
 ///
@@ -150,7 +150,7 @@ impl Started {
     /// When that does not happen.
     pub fn lines(&self, word: &str, ranks: impl IntoIterator<Item = usize>) -> Vec<String> {
         let line = |rank: usize| {
-            until(PATIENCE, || {
+            until(TIMEOUT, || {
                 let text = self.ranks[rank].stdout.text();
                 let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
                 whole.filter_map(|line| line.strip_prefix(word)).map(|rest| rest.trim().to_owned()).next()
@@ -165,7 +165,7 @@ impl Started {
     /// # Panics
     /// When a rank does not end, or something is left; that is killed first.
     pub fn end(mut self, left_after: Duration) -> Vec<RankEnded> {
-        let ended = until(PATIENCE, || {
+        let ended = until(TIMEOUT, || {
             for rank in self.ranks.iter_mut().filter(|rank| rank.code.is_none()) {
                 rank.code = rank.child.try_wait().expect("its child").map(code_of);
             }

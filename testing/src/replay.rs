@@ -57,7 +57,7 @@ fn hold_seeds(folder: &Path, seeds: &[(&str, Vec<u8>)]) {
             fs::write(&path, bytes).expect("the seed can be written");
         }
         let found = fs::read(&path).unwrap_or_default();
-        assert!(found == *bytes, "{} is out of date; VGAS_REWRITE=1 writes it anew", path.display());
+        assert!(found == *bytes, "{} is out of date; VGAS_REWRITE=1 writes it again", path.display());
     }
 }
 

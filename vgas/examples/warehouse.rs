@@ -21,7 +21,7 @@ const LINE: usize = 32;
 #[derive(Default)]
 struct Count {
     next: u64,
-    under_way: HashMap<u64, (Call, Counted)>,
+    in_flight: HashMap<u64, (Call, Counted)>,
     /// By ticket: for which of them a rank's records are read.
     reads: HashMap<u64, u64>,
 }
@@ -45,7 +45,7 @@ impl Service for Count {
     fn called(&mut self, call: Call, Records(segment): Records, home: &mut Home<'_, Self>) {
         let ranks = home.layout().ranks_of(home.node());
         let number = self.next;
-        self.under_way.insert(number, (call, Counted { left: Some(0), unread: ranks.len() }));
+        self.in_flight.insert(number, (call, Counted { left: Some(0), unread: ranks.len() }));
         for rank in ranks.map(Rank) {
             self.next += 1;
             self.reads.insert(self.next, number);
@@ -55,14 +55,14 @@ impl Service for Count {
 
     fn done(&mut self, ticket: u64, result: Result<Vec<u8>, Failure>, home: &mut Home<'_, Self>) {
         let Some(number) = self.reads.remove(&ticket) else { return };
-        let Some((_, counted)) = self.under_way.get_mut(&number) else { return };
+        let Some((_, counted)) = self.in_flight.get_mut(&number) else { return };
         let words = result
             .ok()
             .map(|bytes| bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).sum::<u64>());
         counted.left = counted.left.zip(words).map(|(left, here)| left + here);
         counted.unread -= 1;
         if counted.unread == 0
-            && let Some((call, counted)) = self.under_way.remove(&number)
+            && let Some((call, counted)) = self.in_flight.remove(&number)
         {
             home.answer(call, &counted);
         }

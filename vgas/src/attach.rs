@@ -40,7 +40,7 @@ pub struct SegmentSpec {
     ///
     /// Rank 3's part of `store` is the file `store.3.3.vgas` in its node's `nvm.directory`. A segment belongs to as many
     /// ranks as have created it, and each finds its file where it left it: a job of another number of ranks, or one that
-    /// lacks the file of some rank but not of all, is refused. To begin anew, remove the files of all ranks.
+    /// lacks the file of some rank but not of all, is refused. To begin again, remove the files of all ranks.
     pub name: Option<String>,
     /// Promise agreement on the tiered segment's content at barriers only. Puts into it that are smaller than a page
     /// then wait in the rank that put them, and travel together at its next [`Runtime::barrier`] (or
@@ -500,7 +500,7 @@ fn agree(wishes: &[Wish]) -> Result<(), String> {
     if let Some(surplus) = found().find_map(|(_, found)| found.surplus.as_ref()) {
         return Err(format!(
             "{surplus} is there, but this job has {} ranks: the named segment belongs to a job of more; run with as many \
-             ranks, choose another name, or remove the files of that name to begin anew",
+             ranks, choose another name, or remove the files of that name to begin again",
             wishes.len()
         ));
     }
@@ -513,7 +513,7 @@ fn agree(wishes: &[Wish]) -> Result<(), String> {
     if let (Some((holder, kept)), Some((rank, missing))) = (kept, missing) {
         return Err(format!(
             "{} of rank {rank} is missing, while {} of rank {holder} holds the segment of an earlier job; restore it, run \
-             with as many ranks and on the same machines as that job, or remove the files of that name to begin anew",
+             with as many ranks and on the same machines as that job, or remove the files of that name to begin again",
             missing.path, kept.path
         ));
     }
@@ -672,7 +672,7 @@ fn choose(wishes: &[Wish], open: &[AtCheckpoint], may_mix: bool) -> Result<Chose
     let who = pair.map(|pair| pair.map(holds).join(", ")).unwrap_or_default();
     Err(format!(
         "the files of the named segment have no checkpoint in common: {who}; they are of different jobs, or one is older \
-         or damaged: restore the files that one job has left, or remove the files of that name to begin anew"
+         or damaged: restore the files that one job has left, or remove the files of that name to begin again"
     ))
 }
 

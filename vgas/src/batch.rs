@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use vgas_cache::client::Pending;
 use vgas_rma::endpoint::Handle;
 
-/// Operations under way after which completed ones are sorted out.
+/// Operations in flight after which completed ones are sorted out.
 const PRUNE_AT: usize = 64;
 
 /// Which operations of a batch.

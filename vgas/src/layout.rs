@@ -22,7 +22,7 @@ const MAPPED_PAGES_MAX: u64 = 1 << 14;
 /// each rank is about to use.
 const FRAMES_BESIDE_MAPPED_MIN: u64 = 6;
 
-/// Bytes of neighbouring pages that one thread of an agent serves: a scan that comes to the next thread's is recognised anew
+/// Bytes of neighbouring pages that one thread of an agent serves: a scan that comes to the next thread's is recognised again
 /// there, which takes a few misses. One by operations of half as many bytes and more is so only where blocks in a row are one thread's.
 const SHARD_BLOCK_BYTES: u64 = 4 << 20;
 

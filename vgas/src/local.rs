@@ -1,4 +1,4 @@
-//! Plain loads and stores on one's own tiered segment (vGASNet III.D).
+//! Plain loads and stores on one's own tiered segment (vGASNet §III.D).
 
 use crate::config::{LocalMechanism, Settings, Value};
 use crate::error::{Error, Result};

@@ -23,7 +23,7 @@ impl ConduitChoice {
 }
 
 /// For how long the end of a job waits for what was sent to arrive.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The way of a process to other nodes, and how to end it well; none when one domain holds everybody.
 pub(crate) struct Network {
@@ -53,7 +53,7 @@ impl Network {
     /// Ends the connections so that the other side does not take it for a loss, and tells what hooks have counted.
     pub fn close(&self) {
         if let Some(conduit) = &self.conduit {
-            conduit.close(PATIENCE);
+            conduit.close(TIMEOUT);
         }
         for count in &self.counts {
             say::line(format_args!("{}: {}", self.me, count.total()));

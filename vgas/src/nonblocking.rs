@@ -22,16 +22,16 @@ use bytemuck::Pod;
 use vgas_cache::client::Pending;
 use vgas_rma::endpoint::{Endpoint, Handle};
 
-/// Most bytes of a memset under way at once; whole pages of any size divide it.
+/// Most bytes of a memset in flight at once; whole pages of any size divide it.
 const MEMSET_BYTES: u64 = 4 << 20;
 
 /// An operation of either kind.
-enum UnderWay<'r> {
+enum InFlight<'r> {
     Tiered(Pending<'r>),
     Pinned(&'r Endpoint, Handle),
 }
 
-impl UnderWay<'_> {
+impl InFlight<'_> {
     fn test(&mut self) -> Result<bool> {
         match self {
             Self::Tiered(pending) => Ok(pending.test()?),
@@ -54,18 +54,18 @@ impl Runtime {
         let (address, length) = (bytes.as_ptr(), bytes.len());
         // SAFETY: the handle owns the values until the operation has ended; a vector's content does not move with it,
         // and a handle that is forgotten forgets to free the values, too.
-        let under_way = unsafe {
+        let in_flight = unsafe {
             match to.kind {
                 Kind::Tiered => {
-                    UnderWay::Tiered(self.client().put_nb(to.partition(), to.offset, address, length)?)
+                    InFlight::Tiered(self.client().put_nb(to.partition(), to.offset, address, length)?)
                 }
                 Kind::Pinned => {
                     let handle = self.endpoint().put_nb_bulk(to.pinned_part(), to.offset, address, length)?;
-                    UnderWay::Pinned(self.endpoint(), handle)
+                    InFlight::Pinned(self.endpoint(), handle)
                 }
             }
         };
-        Ok(PutHandle { under_way: Some(under_way), values: from })
+        Ok(PutHandle { in_flight: Some(in_flight), values: from })
     }
 
     /// Starts to write plain values; `from` is reusable when this returns.
@@ -84,18 +84,18 @@ impl Runtime {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
         let (address, length) = (bytes.as_mut_ptr(), bytes.len());
         // SAFETY: as in `put_nb`; dropping the handle waits.
-        let under_way = unsafe {
+        let in_flight = unsafe {
             match from.kind {
                 Kind::Tiered => {
-                    UnderWay::Tiered(self.client().get_nb(from.partition(), from.offset, address, length)?)
+                    InFlight::Tiered(self.client().get_nb(from.partition(), from.offset, address, length)?)
                 }
                 Kind::Pinned => {
                     let handle = self.endpoint().get_nb(from.pinned_part(), from.offset, address, length)?;
-                    UnderWay::Pinned(self.endpoint(), handle)
+                    InFlight::Pinned(self.endpoint(), handle)
                 }
             }
         };
-        Ok(GetHandle { under_way: Some(under_way), values })
+        Ok(GetHandle { in_flight: Some(in_flight), values })
     }
 
     /// Starts to read one plain value; [`GetHandle::wait_value`] gives it.
@@ -122,50 +122,50 @@ impl Runtime {
     }
 }
 
-/// A put under way, with its values. Dropping it waits, too.
+/// A put in flight, with its values. Dropping it waits, too.
 #[must_use = "a put is complete only after `wait`"]
 pub struct PutHandle<'r, T> {
-    under_way: Option<UnderWay<'r>>,
+    in_flight: Option<InFlight<'r>>,
     values: Vec<T>,
 }
 
 impl<T> PutHandle<'_, T> {
     /// Goes on as far as possible without waiting. True: complete.
     pub fn test(&mut self) -> Result<bool> {
-        test(&mut self.under_way)
+        test(&mut self.in_flight)
     }
 
     /// Waits until the put is complete, and gives the buffer back.
     pub fn wait(mut self) -> Result<Vec<T>> {
-        self.under_way.take().map_or(Ok(()), UnderWay::wait)?;
+        self.in_flight.take().map_or(Ok(()), InFlight::wait)?;
         Ok(std::mem::take(&mut self.values))
     }
 }
 
 impl<T> Drop for PutHandle<'_, T> {
     fn drop(&mut self) {
-        if let Err(error) = self.under_way.take().map_or(Ok(()), UnderWay::wait) {
+        if let Err(error) = self.in_flight.take().map_or(Ok(()), InFlight::wait) {
             tracing::error!(%error, "a put whose handle was dropped has failed");
         }
     }
 }
 
-/// A get under way, with its buffer. Dropping it waits, too.
+/// A get in flight, with its buffer. Dropping it waits, too.
 #[must_use = "a get is complete only after `wait`"]
 pub struct GetHandle<'r, T> {
-    under_way: Option<UnderWay<'r>>,
+    in_flight: Option<InFlight<'r>>,
     values: Vec<T>,
 }
 
 impl<T> GetHandle<'_, T> {
     /// Goes on as far as possible without waiting. True: complete.
     pub fn test(&mut self) -> Result<bool> {
-        test(&mut self.under_way)
+        test(&mut self.in_flight)
     }
 
     /// Waits for the values.
     pub fn wait(mut self) -> Result<Vec<T>> {
-        self.under_way.take().map_or(Ok(()), UnderWay::wait)?;
+        self.in_flight.take().map_or(Ok(()), InFlight::wait)?;
         Ok(std::mem::take(&mut self.values))
     }
 }
@@ -184,18 +184,18 @@ impl<T: Copy> GetHandle<'_, T> {
 impl<T> Drop for GetHandle<'_, T> {
     fn drop(&mut self) {
         // The buffer must not go before the operation that writes there has ended. Its values nobody wants any more.
-        if let Err(error) = self.under_way.take().map_or(Ok(()), UnderWay::wait) {
+        if let Err(error) = self.in_flight.take().map_or(Ok(()), InFlight::wait) {
             tracing::debug!(%error, "a get whose handle was dropped has failed");
         }
     }
 }
 
 /// After an error, too, the operation has ended.
-fn test(under_way: &mut Option<UnderWay<'_>>) -> Result<bool> {
-    let Some(operation) = under_way else { return Ok(true) };
+fn test(in_flight: &mut Option<InFlight<'_>>) -> Result<bool> {
+    let Some(operation) = in_flight else { return Ok(true) };
     let done = operation.test();
     if !matches!(done, Ok(false)) {
-        *under_way = None;
+        *in_flight = None;
     }
     done
 }

@@ -1,4 +1,4 @@
-//! Out-of-core C = A·B on NumPy files: SUMMA over tiles in tiered segments (vgasnet.txt IV.D).
+//! Out-of-core C = A·B on NumPy files: SUMMA over tiles in tiered segments (vGASNet §IV.D).
 //!
 //! ```text
 //! A.npy ─┐ load: every rank its tiles      compute: C(i,j) = Σₖ A(i,k)·B(k,j)      write: rank 0

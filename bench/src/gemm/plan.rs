@@ -1,6 +1,6 @@
 //! Who owns what, where it lies, and in which order it is worked on: pure arithmetic, the same on every rank.
 //!
-//! SUMMA (van de Geijn and Watts; vgasnet.txt IV.D): the ranks form a grid, the matrices are cut into tiles, and the
+//! SUMMA (van de Geijn and Watts; vGASNet §IV.D): the ranks form a grid, the matrices are cut into tiles, and the
 //! tiles are dealt out over the grid in both directions. A block of C is computed by the rank that owns it, as a sum
 //! over panels: a tile of A times a tile of B for every k. So the tile is at once the unit of ownership, of storage
 //! (contiguous in the owner's segment) and of transfer.

@@ -12,7 +12,7 @@
 //! same again with the f64 unit.
 //!
 //! **The closer look.** That bound covers a whole row, and for long rows of f32 one element could be wrong by less.
-//! So the rows whose deviation is largest for their size, over all ranks, are computed anew in f64 and compared
+//! So the rows whose deviation is largest for their size, over all ranks, are computed again in f64 and compared
 //! element by element with g·(|A||B|)ᵢⱼ. A single wrong element makes its row stand out, and is then judged alone.
 //!
 //! **Memory.** Rows are taken in bands and columns in strips of at most [`scan::STRIP`]: whatever the matrices' shape, a rank
@@ -252,7 +252,7 @@ impl Check<'_> {
         Ok(y)
     }
 
-    /// Computes this rank's elements of a row of C anew and compares each.
+    /// Computes this rank's elements of a row of C again and compares each.
     fn examine<T: Element>(&self, row: u64, done: &mut dyn FnMut(u64)) -> Result<Option<Fault>> {
         let [a, b, c] = self.files;
         let terms = b.shape.rows;

@@ -1,4 +1,4 @@
-//! Cooperative caching on against off (vgasnet.txt III.B), with data that fits into one cache: what the home could answer
+//! Cooperative caching on against off (vGASNet §III.B), with data that fits into one cache: what the home could answer
 //! as well must not become slower because others answer it.
 //!
 //! Three nodes read what the first one owns. Each round takes new data, which nobody has written yet (so that it is the same

@@ -28,8 +28,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     figures: &[
         Figure {
             name: "device",
-            question: "How much does the drive give, by size and by how many are under way?",
-            expect: "Small accesses need many under way; from some 64 KiB on the drive gives all it has. Writes may end in a cache.",
+            question: "How much does the drive give, by size and by how many are in flight?",
+            expect: "Small accesses need many in flight; from some 64 KiB on the drive gives all it has. Writes may end in a cache.",
             unit: "MB/s",
             cases: &["random read", "sequential read", "random write", "sequential write"],
             form: BY_SIZE,

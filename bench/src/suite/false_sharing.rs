@@ -1,4 +1,4 @@
-//! All nodes put one byte each into the same page, again and again (vgasnet.txt IV.C, figure 10), by number of nodes: with all that
+//! All nodes put one byte each into the same page, again and again (vGASNet §IV.C, figure 10), by number of nodes: with all that
 //! vgas does, without cooperative caching, without the service in place that vgas adds to the paper, and without both, which is the
 //! paper's "w/o CC". Beside them the same puts into a pinned segment, which the paper's vGASNet loses a factor of 138 against.
 //!

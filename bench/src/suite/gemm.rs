@@ -1,4 +1,4 @@
-//! The out-of-core product over 1 to 4 virtual nodes (vgasnet.txt IV.D, figure 11): weak scaling, where the matrices grow with the nodes,
+//! The out-of-core product over 1 to 4 virtual nodes (vGASNet §IV.D, figure 11): weak scaling, where the matrices grow with the nodes,
 //! and strong, where they do not; matrices that the caches hold, and four times larger ones; with cooperative caching and without; over
 //! pinned memory, which is the paper's "GASNet"; and the library's product in memory, with all cores.
 //!

@@ -2,7 +2,7 @@
 //! that they hold, and a pinned one.
 //!
 //! Rank r makes its part of one sequence of random numbers, each of which is exclusive-ored into the word that its low bits name. Up to
-//! 1,024 updates may be under way in a rank, as the rules allow. The check is theirs, too: the same updates once more must give back
+//! 1,024 updates may be in flight in a rank, as the rules allow. The check is theirs, too: the same updates once more must give back
 //! what was there at first. They allow 1 % of wrong words, because most programs lose updates; here each is atomic, and none may be
 //! wrong.
 
@@ -40,7 +40,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     run,
 };
 
-/// Updates that a rank may have under way, by the rules.
+/// Updates that a rank may have in flight, by the rules.
 const AHEAD: usize = 1024;
 
 /// Bytes of the tables that fit: half of what two caches of the usual size hold.

@@ -1,5 +1,5 @@
 //! What the first plain load or store to an absent page of one's own segment costs, when the page is in DRAM and when it
-//! has to come from NVMe (vgasnet.txt III.D). Rank 0 goes round a segment that is larger than what it may have mapped, one
+//! has to come from NVMe (vGASNet §III.D). Rank 0 goes round a segment that is larger than what it may have mapped, one
 //! word a page: in an order in which no page follows its neighbour every access faults, and gives another page back; in order
 //! one fault brings several.
 //!

@@ -312,7 +312,7 @@ impl Pair<'_> {
                 self.together()?;
                 let start = Instant::now();
                 if self.rank == 0 {
-                    // The computation is under way first.
+                    // The computation begins first.
                     while start.elapsed() < BUSY / 8 {
                         std::hint::spin_loop();
                     }

@@ -1,5 +1,5 @@
 //! One page, fetched from where it can be: its home's NVMe, its home's DRAM, a third node's DRAM, beside a plain get of as many bytes
-//! of a pinned segment (vgasnet.txt IV.B, figure 7), by size of page.
+//! of a pinned segment (vGASNet §IV.B, figure 7), by size of page.
 //!
 //! Three nodes, as in the paper: A asks, B is the home, C has a copy. Each page is fetched once, one after the other, so that the rate
 //! is that of one page's way, into frames whose memory has been used before: finding new memory may take the kernel, and the machine below

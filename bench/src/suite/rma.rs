@@ -62,14 +62,14 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         },
         Figure {
             name: "rma-rate",
-            question: "How much goes through when many are under way?",
+            question: "How much goes through when many are in flight?",
             expect: "As much as memory, or the channel, carries, from some 64 KiB on; both ways together no less than one way.",
             metric: "rate",
             unit: "GB/s",
             cases: &[
-                "puts, 16 under way",
-                "gets, 16 under way",
-                "puts of both, 16 under way each",
+                "puts, 16 in flight",
+                "gets, 16 in flight",
+                "puts of both, 16 in flight each",
                 "puts, one by one",
                 "memcpy",
             ],
@@ -121,7 +121,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
 
 const SIZES: [usize; 7] = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20];
 const MOST: usize = 2 << 20;
-/// Accesses under way at most.
+/// Accesses in flight at most.
 const DEPTH: usize = 16;
 /// Bytes of one sample at most, and accesses.
 const SAMPLE_BYTES: usize = 16 << 20;
@@ -239,16 +239,16 @@ fn pair(samples: usize) -> Result<Vec<Row>> {
         ),
         ("memcpy", "latency", Pair::copies, &any),
         (
-            "puts, 16 under way",
+            "puts, 16 in flight",
             "rate",
-            |pair, bytes, times| pair.under_way(bytes, times, [true, false]),
+            |pair, bytes, times| pair.in_flight(bytes, times, [true, false]),
             &in_pieces,
         ),
-        ("gets, 16 under way", "rate", |pair, bytes, times| pair.gets_under_way(bytes, times), &in_pieces),
+        ("gets, 16 in flight", "rate", |pair, bytes, times| pair.gets_in_flight(bytes, times), &in_pieces),
         (
-            "puts of both, 16 under way each",
+            "puts of both, 16 in flight each",
             "rate of both",
-            |pair, bytes, times| pair.under_way(bytes, times, [true; 2]),
+            |pair, bytes, times| pair.in_flight(bytes, times, [true; 2]),
             &in_pieces,
         ),
         ("messages", "message rate", Pair::flood, &as_message),
@@ -314,7 +314,7 @@ impl Pair {
     }
 
     /// Puts of the ranks that are to, each to the other; until all are there.
-    fn under_way(&self, bytes: usize, times: usize, who: [bool; 2]) -> Result<f64> {
+    fn in_flight(&self, bytes: usize, times: usize, who: [bool; 2]) -> Result<f64> {
         let memory = self.memory.borrow();
         let me = self.runtime.rank().0;
         let place = GlobalAddress::pinned(Rank(1 - me), 0);
@@ -332,7 +332,7 @@ impl Pair {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    fn gets_under_way(&self, bytes: usize, times: usize) -> Result<f64> {
+    fn gets_in_flight(&self, bytes: usize, times: usize) -> Result<f64> {
         let mut memory = self.memory.borrow_mut();
         let place = GlobalAddress::pinned(Rank(1), 0);
         let start = Instant::now();

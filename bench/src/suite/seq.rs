@@ -1,4 +1,4 @@
-//! All nodes read one rank's segment, in sequence or at random, with cooperative caching and without (vgasnet.txt IV.C, figures 8
+//! All nodes read one rank's segment, in sequence or at random, with cooperative caching and without (vGASNet §IV.C, figures 8
 //! and 9), by number of nodes: data that fits into one cache, and data that is larger than one and smaller than all together.
 //!
 //! In one virtual cluster: each node has a link and a drive of its own, one rank, and its own cache. The segment is on NVMe and in no
@@ -25,7 +25,7 @@ const PARAMETERS: &[Parameter] = &[
     Parameter { name: "small", default: "8", help: "MiB of the data that fit into one cache." },
     Parameter { name: "large", default: "40", help: "MiB of the data that do not." },
     Parameter { name: "passes", default: "1", help: "How often each rank reads all of it." },
-    Parameter { name: "under_way", default: "1", help: "Gets that a rank has under way at a time." },
+    Parameter { name: "in_flight", default: "1", help: "Gets that a rank has in flight at a time." },
     Parameter {
         name: "from",
         default: "start",
@@ -161,8 +161,8 @@ fn check(options: &Options) -> Result<()> {
     for name in ["small", "large", "cache"] {
         options.mebibytes(name)?;
     }
-    if !(1..=1024).contains(&options.get::<usize>("under_way")?) {
-        return Err("`under_way` is from 1 to 1024".into());
+    if !(1..=1024).contains(&options.get::<usize>("in_flight")?) {
+        return Err("`in_flight` is from 1 to 1024".into());
     }
     if !["start", "elsewhere"].contains(&options.text("from")) {
         return Err("`from` is `start` or `elsewhere`".into());
@@ -174,7 +174,7 @@ fn check(options: &Options) -> Result<()> {
 }
 
 fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
-    let (passes, under_way): (u64, usize) = (options.get("passes")?, options.get("under_way")?);
+    let (passes, in_flight): (u64, usize) = (options.get("passes")?, options.get("in_flight")?);
     let (from, data) = (options.text("from"), options.text("data"));
     if child::in_job() {
         let order = match (name == RANDOM.name, from) {
@@ -182,13 +182,13 @@ fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
             (false, "start") => Order::Together,
             (false, _) => Order::Apart,
         };
-        return rank(options.mebibytes("large")?, passes, under_way, order, data == "stored");
+        return rank(options.mebibytes("large")?, passes, in_flight, order, data == "stored");
     }
     let (most, samples): (u32, usize) = (options.get("nodes")?, options.get("samples")?);
     let cache = format!("{}MiB", options.text("cache"));
     let given = [
         format!("passes={passes}"),
-        format!("under_way={under_way}"),
+        format!("in_flight={in_flight}"),
         format!("from={from}"),
         format!("data={data}"),
     ];
@@ -221,7 +221,7 @@ fn run(options: &Options, name: &'static str) -> Result<Vec<Row>> {
                 .under("data_bytes", options.mebibytes(size)?)
                 .under("cache_bytes", options.mebibytes("cache")?)
                 .under("passes", passes)
-                .under("under_way", under_way as u64)
+                .under("in_flight", in_flight as u64)
                 .under("data", data);
             if name == SEQUENTIAL.name {
                 report = report.under("from", from);
@@ -249,7 +249,7 @@ enum Order {
 }
 
 /// Rank 0 owns the data.
-fn rank(bytes: u64, passes: u64, under_way: usize, order: Order, stored: bool) -> Result<Vec<Row>> {
+fn rank(bytes: u64, passes: u64, in_flight: usize, order: Order, stored: bool) -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
     let me = runtime.rank().0;
     let page = runtime.page_bytes();
@@ -287,19 +287,19 @@ fn rank(bytes: u64, passes: u64, under_way: usize, order: Order, stored: bool) -
         true => Ok(()),
         false => Err(format!("page at {offset} is another")),
     };
-    let mut gets: VecDeque<(u64, GetHandle<'_, u8>)> = VecDeque::with_capacity(under_way);
+    let mut gets: VecDeque<(u64, GetHandle<'_, u8>)> = VecDeque::with_capacity(in_flight);
     for _ in 0..passes {
         if order == Order::Random {
             // Anew: the same order once more would be a loop, the worst for whoever keeps what was used last.
             offsets.shuffle(&mut random);
         }
         for &offset in &offsets {
-            if under_way == 1 {
+            if in_flight == 1 {
                 runtime.get(at(offset), &mut block)?;
                 is_right(&block, offset)?;
                 continue;
             }
-            let oldest = if gets.len() < under_way { None } else { gets.pop_front() };
+            let oldest = if gets.len() < in_flight { None } else { gets.pop_front() };
             let buffer = match oldest {
                 None => vec![0; page],
                 Some((before, get)) => {

@@ -19,7 +19,7 @@ use crate::request::Room;
 use smallvec::SmallVec;
 
 /// How long a block may take to be emptied, in milliseconds: pages that are pinned stay.
-const PATIENCE_MS: u64 = 100;
+const TIMEOUT_MS: u64 = 100;
 /// After that, none is emptied for as long, and for twice as long each time that it happens again, up to this.
 const PAUSE_MS_MAX: u64 = 5000;
 /// How long the shards have to evict what is in the block, before they are asked again.
@@ -221,12 +221,12 @@ impl Agent {
             return Ok(());
         }
         let now_ms = self.time.now_ms;
-        if now_ms > since_ms + PATIENCE_MS {
+        if now_ms > since_ms + TIMEOUT_MS {
             tracing::debug!(block, "a block of the pool is not to be emptied");
             self.pool.stop_vacating(block);
             self.balance.vacating = None;
             self.balance.stuck.push(block);
-            self.balance.pause_ms = (2 * self.balance.pause_ms).clamp(PATIENCE_MS, PAUSE_MS_MAX);
+            self.balance.pause_ms = (2 * self.balance.pause_ms).clamp(TIMEOUT_MS, PAUSE_MS_MAX);
             self.balance.again_ms = now_ms + self.balance.pause_ms;
             return Ok(());
         }
@@ -260,7 +260,7 @@ impl Agent {
         self.empty_reserve(block)?;
         let frames: Vec<_> = self.pool.frames_in_block(block).collect();
         for frame in frames {
-            // No frame any more, where the first shard has found the block empty meanwhile and cut it anew.
+            // No frame any more, where the first shard has found the block empty meanwhile and cut it again.
             let Ok(FrameUse::Page(page)) = self.pool.frame_use(frame) else { continue };
             let is_here =
                 self.is_mine(page) && matches!(self.pool.page_in(frame), Ok(Some(found)) if found == page);

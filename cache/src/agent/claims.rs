@@ -1,6 +1,6 @@
 //! Pages that ranks bring in by themselves: what the agent has to do with them.
 //!
-//! A page whose home is here, of which nobody has a copy, and for which nothing is under way is *published*
+//! A page whose home is here, of which nobody has a copy, and for which nothing is in flight is *published*
 //! ([`PageState::Stored`]): its word says what NVMe has. A rank that wants it *claims* it, fills a frame, and shows it as the only
 //! copy, all without the agent. In the tables that is [`Agent::start_own`] and [`Agent::own_read_done`] at once. So that there
 //! is nothing to keep in step:

@@ -278,15 +278,16 @@ fn sleep_on(
     if has_come || agent.flush(endpoint)? || !agent.volume().arm() {
         return Ok(true);
     }
-    let patience = agent.patience();
-    let patience = most.map_or(patience, |most| patience.min(most));
+    let max_sleep = agent.max_sleep();
+    let max_sleep = most.map_or(max_sleep, |most| max_sleep.min(most));
     let storage = agent.volume().wait_descriptor();
     let mut all: Vec<PollFd<'_>> = descriptors
         .iter()
         .chain([&storage, &stop])
         .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
         .collect();
-    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+    let timeout =
+        Timespec { tv_sec: max_sleep.as_secs() as i64, tv_nsec: i64::from(max_sleep.subsec_nanos()) };
     let slept = poll(&mut all, Some(&timeout));
     agent.volume().disarm();
     match slept {

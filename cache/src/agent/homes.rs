@@ -143,7 +143,7 @@ impl Agent {
         self.home_has_stepped(page)
     }
 
-    /// Whether the home has nothing under way for a page that its own node has alone and its owner uses through pointers:
+    /// Whether the home has nothing in flight for a page that its own node has alone and its owner uses through pointers:
     /// from then on nothing will take the page away.
     pub(super) fn serves_mapped(&self, page: PageIndex) -> bool {
         self.homes.get(&page).is_some_and(|entry| entry.home.serves_in_place(self.node))
@@ -162,7 +162,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Nothing is under way for a page in this node's line. Its home, if it is here, had taken its last step before the line had the
+    /// Nothing is in flight for a page in this node's line. Its home, if it is here, had taken its last step before the line had the
     /// page: only now does its entry say no more than the table.
     pub(super) fn rest(&mut self, page: PageIndex) -> Result<(), CacheError> {
         match self.homes.contains_key(&page) {

@@ -1,4 +1,4 @@
-//! Pages that their owner, and ranks of its node that read them, use through plain pointers (vGASNet III.D, DESIGN property 9).
+//! Pages that their owner, and ranks of its node that read them, use through plain pointers (vGASNet §III.D, promise 9).
 //!
 //! A rank asks for a page of a segment whose owner is on its node in a fault slot ([`crate::pool::FaultSlots`]) and gives back another one
 //! in the same breath, so that it never has more mapped than it may. A mapped page is *served in place*: the home has
@@ -256,7 +256,7 @@ impl Agent {
     ///
     /// The owner may be writing to it, so that its bytes cannot be handed to a device whose checksum must hold: a copy
     /// is stored. The page itself stays what it is, changed. It is kept until the copy has been stored, because two
-    /// writes of one page that are under way together would end in any order.
+    /// writes of one page that are in flight together would end in any order.
     pub(super) fn store_copy(&mut self, page: PageIndex) -> Result<bool, CacheError> {
         let Some(&(frame, _)) = self.mapped.frames.get(&page) else { return Ok(false) };
         let Some(copy) = self.take_reserve(page) else {

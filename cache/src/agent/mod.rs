@@ -23,7 +23,7 @@
 //! | `room.rs` | frames: finding, evicting, giving back |
 //! | `victims.rs`, `balance.rs` | whom replacement chooses among; sharing the pool out among sizes of pages |
 //! | `prices.rs` | how long pages take, by where they come from |
-//! | `storage.rs` | NVMe operations under way |
+//! | `storage.rs` | NVMe operations in flight |
 //! | `segments.rs`, `withdrawal.rs` | segments of ranks: made, opened, made durable; taking back the pages of one that goes |
 //! | `ahead.rs` | read-ahead and prefetch |
 //! | `outbox.rs`, `wire.rs` | what is said to other agents |
@@ -493,7 +493,7 @@ impl Agent {
         Ok(any)
     }
 
-    /// Whether something is under way that another turn may go on with.
+    /// Whether something is in flight that another turn may go on with.
     pub fn busy(&self) -> bool {
         self.revoking()
             || !self.outbox.is_empty()
@@ -514,7 +514,7 @@ impl Agent {
     }
 
     /// How long it may sleep when nothing arrives.
-    pub fn patience(&self) -> Duration {
+    pub fn max_sleep(&self) -> Duration {
         // Frames that are reserved become evictable without anybody saying so.
         let waiting = !self.frames.starved.is_empty()
             || !self.frames.unstaged.is_empty()
@@ -523,7 +523,7 @@ impl Agent {
         // What others ring for wakes the first shard alone.
         let rung_elsewhere = self.shards.count() > 1
             && (self.claims.has_any_parked() || !self.frames.hungry.is_empty() || self.outbox.has_unsent());
-        let milliseconds = match self.services.patience_ms(self.time.now_ms) {
+        let milliseconds = match self.services.max_sleep_ms(self.time.now_ms) {
             _ if self.services.is_behind() => 0,
             _ if waiting || rung_elsewhere => 1,
             again => again.unwrap_or(1000).min(1000),

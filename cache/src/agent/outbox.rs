@@ -1,7 +1,7 @@
 //! What the agent has said but not yet sent: one queue per peer, so that the order per peer survives back-pressure.
 //!
 //! Sending never blocks the agent. The same said about several pages in a row is joined into one message while it waits here:
-//! requests for them (DESIGN, property 8), what follows from these, such as a home that hands a run of them on, and copies that
+//! requests for them (promise 8), what follows from these, such as a home that hands a run of them on, and copies that
 //! make room.
 
 use super::wire::{self, Beside, Coherence, Content};

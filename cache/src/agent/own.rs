@@ -75,7 +75,7 @@ impl Agent {
         })
     }
 
-    /// Starts to read a page for which nothing is under way, for somebody who waits or for nobody yet, if the short way is
+    /// Starts to read a page for which nothing is in flight, for somebody who waits or for nobody yet, if the short way is
     /// open.
     pub(super) fn start_own(
         &mut self,
@@ -174,7 +174,7 @@ impl Agent {
     }
 
     /// Evicts a page that its ranks have left, if the short way is open: the only copy, unchanged, for which nothing else is
-    /// under way. Otherwise the directory has an entry for it now, if its home is here.
+    /// in flight. Otherwise the directory has an entry for it now, if its home is here.
     pub(super) fn evict_own(&mut self, page: PageIndex) -> Result<bool, CacheError> {
         if self.home_of(page) != Some(self.node) || self.homes.contains_key(&page) {
             return Ok(false);

@@ -1,10 +1,10 @@
-//! Parts of pages whose home is here, for small gets that bring no page in (DESIGN, property 8; [`crate::parts`]).
+//! Parts of pages whose home is here, for small gets that bring no page in (promise 8; [`crate::parts`]).
 //!
 //! The protocol does not know of them: a part is read where the page is, and nobody has a copy afterwards.
 //!
 //! * This node has a copy that its ranks may read: that copy is the latest (the protocol's one invariant), and the part is
 //!   read as one of its ranks would.
-//! * The directory has no entry for the page, and nothing is under way for it here: nobody has a copy, and NVMe holds the
+//! * The directory has no entry for the page, and nothing is in flight for it here: nobody has a copy, and NVMe holds the
 //!   latest. It did when the read was begun, during the get; what somebody writes meanwhile is concurrent with the get. Only a
 //!   *write-back* of that may meet the read at the device, so a part whose page begins to be written is not believed.
 //! * Else somebody else has the page, or it is on its way: the rank is told to go the normal way. So it is when the part
@@ -22,7 +22,7 @@ use vgas_nvm::{PAGE_BYTES_MIN as BLOCK_BYTES, VolumeError};
 use vgas_rma::address::Peer;
 use vgas_shm::{Mapping, Span};
 
-/// Most parts under way at the device or in its queue. Who comes then goes the normal way, which has bounds of its own.
+/// Most parts in flight at the device or in its queue. Who comes then goes the normal way, which has bounds of its own.
 const READING_MAX: usize = 1024;
 /// Memory is got for so many at a time.
 const GROWTH: usize = 16;
@@ -47,7 +47,7 @@ struct Reading {
     overtaken: bool,
 }
 
-/// What is under way, and memory for it.
+/// What is in flight, and memory for it.
 #[derive(Debug)]
 pub(super) struct Parts {
     limits: Limits,
@@ -136,8 +136,8 @@ impl Agent {
             self.answer_part(from, get, &span, offset as usize);
             return Ok(());
         }
-        let under_way = self.homes.contains_key(&page) || !self.quiet(page) || self.parts.is_full();
-        if under_way || !self.attached(page) {
+        let in_flight = self.homes.contains_key(&page) || !self.quiet(page) || self.parts.is_full();
+        if in_flight || !self.attached(page) {
             self.decline_part(from, get);
             return Ok(());
         }

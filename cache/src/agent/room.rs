@@ -225,7 +225,7 @@ impl Agent {
                 return Ok(());
             };
             if !self.begin_to_evict(frame)? {
-                // Something is under way for it: not now.
+                // Something is in flight for it: not now.
                 return Ok(());
             }
             let counter = match queue {

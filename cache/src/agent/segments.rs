@@ -25,12 +25,12 @@ pub(super) struct Segments {
     pub partitions: Arc<Partitions>,
     changes: u64,
     checkpoints: Vec<Checkpoint>,
-    /// Checkpoints of segments of which one is under way: a page that is being stored for that one may have been
+    /// Checkpoints of segments of which one is in progress: a page that is being stored for that one may have been
     /// written since.
     queued: VecDeque<(u32, Waiter, Purpose)>,
     /// Segments that are being given up.
     pub withdrawals: Vec<super::withdrawal::Withdrawal>,
-    /// Steps of the job's checkpoint under way at the volume.
+    /// Steps of the job's checkpoint in progress at the volume.
     steps: usize,
     /// By the number in the volume: the last error of a partition as a whole, in words.
     complaints: BTreeMap<u32, String>,
@@ -59,7 +59,7 @@ impl Segments {
     }
 }
 
-/// A checkpoint under way.
+/// A checkpoint in progress.
 #[derive(Debug)]
 struct Checkpoint {
     segment: u32,

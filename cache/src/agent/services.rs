@@ -34,7 +34,7 @@ struct Asked {
     ticket: u64,
 }
 
-/// The services, and what is under way for them.
+/// The services, and what is in flight for them.
 #[derive(Default)]
 pub(super) struct Services {
     running: Vec<Running>,
@@ -73,7 +73,7 @@ impl Services {
     }
 
     /// In how many milliseconds something is to be done, if nothing comes before.
-    pub fn patience_ms(&self, now_ms: u64) -> Option<u64> {
+    pub fn max_sleep_ms(&self, now_ms: u64) -> Option<u64> {
         let again = self.running.iter().filter_map(|running| running.again_ms).min();
         again.map(|at| at.saturating_sub(now_ms).max(1))
     }

@@ -10,7 +10,7 @@
 //! | shared | how |
 //! |---|---|
 //! | free frames, answers to ranks | the node's table ([`crate::pool`]) |
-//! | room: evictions under way, and how many were refused | counted for all; who finds nothing to evict asks the others |
+//! | room: evictions in flight, and how many were refused | counted for all; who finds nothing to evict asks the others |
 //! | which frames wait for a peer | [`Expected`], whose words have one writer each |
 //! | files and their page maps | handles of one [`vgas_nvm::Volume`] |
 //! | segments: attaching, checkpoints | the first shard, which asks the others for their part ([`Aside`]) |
@@ -109,7 +109,7 @@ pub struct Shards {
     /// Who takes in messages.
     polling: Mutex<()>,
     expected: Arc<Expected>,
-    /// Evictions under way, of all, by the size of the pages.
+    /// Evictions in flight, of all, by the size of the pages.
     evicting: [AtomicU32; PageSize::COUNT],
     /// Evictions that were refused, ever, and how many it were when one was not, or when somebody got a frame: a long row of
     /// them means that the NVMe is full, here or elsewhere.
@@ -159,7 +159,7 @@ impl Shards {
         })
     }
 
-    /// Evictions of pages of a size that are under way, by all shards.
+    /// Evictions of pages of a size that are in flight, by all shards.
     pub(super) fn evicting(&self, size: PageSize) -> u32 {
         self.evicting[size.index()].load(Ordering::Relaxed)
     }

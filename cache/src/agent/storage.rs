@@ -1,4 +1,4 @@
-//! NVMe operations under way: collected during a turn of the agent, issued in runs of neighbouring pages.
+//! NVMe operations in flight: collected during a turn of the agent, issued in runs of neighbouring pages.
 
 use super::Agent;
 use super::answers::Waiter;
@@ -19,7 +19,7 @@ pub(super) enum StorageWork {
     Write(PageIndex),
     /// A copy of a page that its owner has mapped: of this frame, in that one.
     Copy { page: PageIndex, original: FrameId, copy: FrameId },
-    /// A part of a page, for somebody who wants no more; its number among those under way.
+    /// A part of a page, for somebody who wants no more; its number among those in flight.
     Part(u32),
     /// A checkpoint of a segment by itself.
     Flush(u32),
@@ -27,7 +27,7 @@ pub(super) enum StorageWork {
     Step(u32, Waiter),
 }
 
-/// Numbers for things under way; freed numbers are used again.
+/// Numbers for things in flight; freed numbers are used again.
 #[derive(Debug)]
 pub(super) struct Keys<T> {
     slots: Vec<Option<T>>,
@@ -50,7 +50,7 @@ impl<T> Keys<T> {
         index as u64
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is in flight.
     pub fn is_empty(&self) -> bool {
         self.free.len() == self.slots.len()
     }
@@ -94,10 +94,10 @@ impl Collected {
     }
 }
 
-/// The node's NVMe and what is under way at it.
+/// The node's NVMe and what is in flight at it.
 pub(super) struct Storage {
     pub volume: Volume,
-    /// Work under way; keys of the volume are indices.
+    /// Work in flight; keys of the volume are indices.
     pub keys: Keys<StorageWork>,
     /// Reads and writes collected in this turn, to be issued in runs.
     collected: Vec<Collected>,

@@ -1,5 +1,5 @@
-//! Work on words and bytes of pages whose home is here: atomic updates for ranks anywhere, and what services ask for (DESIGN,
-//! property 14).
+//! Work on words and bytes of pages whose home is here: atomic updates for ranks anywhere, and what services ask for (promise
+//! 14).
 //!
 //! The protocol does not know of it: the home brings a page to its own node as if one of its ranks wanted to put, and then
 //! works on the frame like a rank of the node that has the page, an update with the same instruction
@@ -107,14 +107,14 @@ struct Batch {
     failed: Option<(u32, Failure)>,
 }
 
-/// What is under way.
+/// What is in flight.
 #[derive(Debug, Default)]
 pub(super) struct Works {
     batches: SlotMap<BatchKey, Batch>,
 }
 
 impl Works {
-    /// Whether so much is under way that somebody asks and does not wait for answers.
+    /// Whether so much is in flight that somebody asks and does not wait for answers.
     pub(super) fn is_full(&self) -> bool {
         self.batches.len() >= ANSWERS_MAX
     }

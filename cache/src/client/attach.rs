@@ -18,7 +18,7 @@ use vgas_shm::cores;
 const WHY_PIECES_MAX: u32 = 64;
 
 /// How long a new size of pages waits for room in the cache.
-const ROOM_PATIENCE: Duration = Duration::from_secs(10);
+const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Client {
     /// Creates this rank's partition of a segment at its agent; a name keeps it after the job. `bytes` may be 0: then there is
@@ -80,7 +80,7 @@ impl Client {
                     )));
                 }
             }
-            if began.elapsed() >= ROOM_PATIENCE {
+            if began.elapsed() >= ROOM_TIMEOUT {
                 return Err(CacheError::Usage(format!(
                     "pages of {} bytes find no room in the node's cache: those of other sizes need theirs, and what is pinned stays; unpin some, use fewer sizes, or \
                      raise cache.size (--cache)",
@@ -150,7 +150,7 @@ impl Client {
         Ok(())
     }
 
-    /// Ends this rank's use of a segment: what is under way of its own is waited for, nothing new can begin. Puts that have been
+    /// Ends this rank's use of a segment: what is in flight of its own is waited for, nothing new can begin. Puts that have been
     /// started are to be complete. The first step of three, each taken by all ranks before the next by any.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 
 use super::Core;
 use super::operation::{Operation, Piece, Way};
-use super::own::{Patience, ReadId};
+use super::own::{IoMode, ReadId};
 use crate::error::CacheError;
 use crate::partition::Partition;
 use std::collections::VecDeque;
@@ -129,7 +129,7 @@ impl LocalTransfer {
                     piece.is_here = true;
                     let way = Way::Put(piece.memory.as_ptr());
                     let bytes = Piece { offset: piece.to.offset, bytes: piece.bytes, way };
-                    piece.operation = Operation::new(piece.to.partition, bytes, None, Patience::Goes);
+                    piece.operation = Operation::new(piece.to.partition, bytes, None, IoMode::NonBlocking);
                     index -= 1;
                 } else if let Some(ended) = self.pieces.remove(index - 1) {
                     self.free.push(ManuallyDrop::into_inner(ended.memory));
@@ -155,7 +155,7 @@ impl LocalTransfer {
         let mut memory = ManuallyDrop::new(memory);
         let way = Way::Get(memory.as_mut_ptr());
         let piece = Piece { offset: self.from.offset, bytes: bytes as usize, way };
-        let operation = Operation::new(self.from.partition, piece, None, Patience::Goes);
+        let operation = Operation::new(self.from.partition, piece, None, IoMode::NonBlocking);
         let piece = MovingPiece { operation, is_here: false, to: self.to, bytes: bytes as usize, memory };
         self.pieces.push_back(piece);
         self.from.offset += bytes;

@@ -1,6 +1,6 @@
 //! A rank's side of the cache: puts and gets on tiered segments.
 //!
-//! Hits stay in the calling thread (DESIGN, property 1); everything else becomes a request to the node's agent, and the
+//! Hits stay in the calling thread (promise 1); everything else becomes a request to the node's agent, and the
 //! thread waits in [`Endpoint::wait_until`], where it also serves its active messages.
 //!
 //! # Rules for the unsafe code in this folder
@@ -8,7 +8,7 @@
 //! 1. *The caller's bytes.* The local address of a get or put is valid for its length until the operation has ended
 //!    (the blocking call returned, the handle was waited for or dropped); for a get it may be written, and nobody else
 //!    uses it meanwhile. Only `Operation::advance` touches it, run by whoever holds the operation: the thread that waits
-//!    where it started it, or, of one that goes on by itself, any thread under the operation's lock (`under_way`).
+//!    where it started it, or, of one that goes on by itself, any thread under the operation's lock (`in_flight`).
 //! 2. *The pool's bytes* are reached through [`PoolClient`] alone, under its own rules.
 //! 3. *Own memory first.* While a page is in use (it stands in the thread's hazard slot) nothing is touched that may fault
 //!    into tiered memory: the fault might need, somewhere in the cluster, what this use keeps. So bytes that lie in this
@@ -18,6 +18,7 @@
 //!    crate's own is freed only then, or never.
 
 mod attach;
+mod in_flight;
 mod landing;
 mod local_transfer;
 mod operation;
@@ -27,7 +28,6 @@ mod relaxed;
 mod remote;
 mod segments;
 mod service;
-mod under_way;
 mod update;
 
 use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
@@ -41,10 +41,11 @@ use crate::pool::{
 use crate::read_ahead::{Detectors, ReadAheadSettings};
 use crate::region;
 use crate::request::{InPlace, InPlaceAnswer, Request, handler};
+use in_flight::{InFlight, Started};
 use landing::Buffers;
 use local_transfer::{LocalTransfer, Stretch, Transfer};
 use operation::{Operation, Piece, Way};
-use own::{OwnPages, Patience};
+use own::{IoMode, OwnPages};
 use relaxed::RelaxedSegments;
 use remote::{Heard, RemoteOperations};
 use segments::Segments;
@@ -52,7 +53,6 @@ pub use service::PendingCall;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
-use under_way::{Started, UnderWay};
 pub use update::{PendingUpdates, SegmentUpdate};
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::conduit::Sent;
@@ -63,7 +63,7 @@ use vgas_shm::copy::copy;
 /// What a client does and leaves; from the job's settings.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// A put of a whole page needs no old content (DESIGN, property 8).
+    /// A put of a whole page needs no old content (promise 8).
     pub whole_page_put: bool,
     /// Most pages one request may name, or as many bytes in pages of another size; 1 switches batching off.
     pub window_pages_max: u64,
@@ -144,7 +144,7 @@ struct Core {
     segments: Arc<Segments>,
     remote: Arc<RemoteOperations>,
     buffers: Buffers,
-    under_way: UnderWay,
+    in_flight: InFlight,
     own: OwnPages,
     whole_page_put: bool,
     window_bytes_max: u64,
@@ -214,7 +214,7 @@ impl Client {
             segments: segments.clone(),
             remote: handlers.remote,
             buffers: Buffers::new(landings),
-            under_way: UnderWay::default(),
+            in_flight: InFlight::default(),
             own: OwnPages::new(
                 options.self_service,
                 layout.ranks_of(layout.node_of_peer(endpoint.me())),
@@ -567,7 +567,7 @@ impl Client {
             // Combined here, mostly: nothing travels.
             for piece in pieces {
                 let piece = Piece { offset: piece.offset, bytes: piece.bytes, way: way(piece) };
-                self.start(of, piece, Patience::Waits)?.wait()?;
+                self.start(of, piece, IoMode::Blocking)?.wait()?;
             }
             return Ok(nothing);
         }
@@ -628,15 +628,15 @@ impl Client {
     #[cold]
     #[inline(never)]
     fn do_now(&self, of: PartitionId, piece: Piece) -> Result<(), CacheError> {
-        self.start(of, piece, Patience::Waits)?.wait()
+        self.start(of, piece, IoMode::Blocking)?.wait()
     }
 
     #[inline(never)]
     fn begin(&self, of: PartitionId, piece: Piece) -> Result<Pending<'_>, CacheError> {
-        self.start(of, piece, Patience::Goes).map(Pending::listed)
+        self.start(of, piece, IoMode::NonBlocking).map(Pending::listed)
     }
 
-    fn start(&self, of: PartitionId, piece: Piece, patience: Patience) -> Result<Pending<'_>, CacheError> {
+    fn start(&self, of: PartitionId, piece: Piece, io_mode: IoMode) -> Result<Pending<'_>, CacheError> {
         let Some(known) = self.check(of, piece.offset, piece.bytes as u64)? else {
             return Ok(Pending { core: &self.core, state: None });
         };
@@ -647,7 +647,7 @@ impl Client {
         if known.relaxed && unsafe { self.relaxed_part(&known.partition, piece) }? {
             return Ok(Pending { core: &self.core, state: None });
         }
-        self.start_anywhere(known.partition, piece, patience)
+        self.start_anywhere(known.partition, piece, io_mode)
     }
 
     /// Where bytes are that this process reaches through pointers ([`Client::set_local`]), if they lie in one partition whose
@@ -669,7 +669,7 @@ impl Client {
         &self,
         partition: Partition,
         piece: Piece,
-        patience: Patience,
+        io_mode: IoMode,
     ) -> Result<Pending<'_>, CacheError> {
         let Piece { way, bytes, offset } = piece;
         let counter = if matches!(way, Way::Get(_)) { Counter::GetMisses } else { Counter::PutMisses };
@@ -690,7 +690,7 @@ impl Client {
             }
             None => {
                 let bounce = is_local.then(|| vec![0; page_bytes.min(bytes)].into_boxed_slice());
-                Transfer::Plain(Operation::new(partition, piece, bounce, patience))
+                Transfer::Plain(Operation::new(partition, piece, bounce, io_mode))
             }
         };
         let mut pending = Pending { core: &self.core, state: Some(Held::Own(transfer)) };
@@ -855,7 +855,7 @@ impl Drop for Core {
     fn drop(&mut self) {
         self.own.finish_all(self);
         // Handles that were forgotten: their operations end with the client.
-        self.endpoint.work_ended(self.under_way.clear());
+        self.endpoint.work_ended(self.in_flight.clear());
     }
 }
 
@@ -866,7 +866,7 @@ impl Pending<'_> {
             Some(Held::Own(operation)) => {
                 // Counted first: it may end at once.
                 self.core.endpoint.work_started();
-                Some(Held::Listed(self.core.under_way.add(operation)))
+                Some(Held::Listed(self.core.in_flight.add(operation)))
             }
             state => state,
         };

@@ -5,7 +5,7 @@
 //! posted with their data ([`crate::request`]). Pages served in place by their home are read and written there, many at a time.
 
 use super::landing::{Asked, First};
-use super::own::{Brought, OWN_TIMES, PAGES_TO_A_LOOK, Patience, ReadId};
+use super::own::{Brought, IoMode, OWN_TIMES, PAGES_TO_A_LOOK, ReadId};
 use super::remote::RemoteState;
 use super::{CacheError, Core};
 use crate::error::PAGE_UNKNOWN;
@@ -86,7 +86,7 @@ pub(super) struct Piece {
     pub(super) way: Way,
 }
 
-/// One get or put under way.
+/// One get or put in flight.
 #[derive(Debug)]
 pub(super) struct Operation {
     partition: Partition,
@@ -118,7 +118,7 @@ pub(super) struct Operation {
     /// When the local bytes lie in this rank's own segment: a page, through which everything goes (rule 3 of the client).
     bounce: Option<Box<[u8]>>,
     /// Whether the caller waits for this and nothing else.
-    patience: Patience,
+    io_mode: IoMode,
     /// How often pages that this rank has brought in may be gone before they are used, until the agent is asked, who keeps
     /// them for a while.
     own_left: u8,
@@ -139,7 +139,7 @@ impl Operation {
         partition: Partition,
         Piece { offset, bytes, way }: Piece,
         bounce: Option<Box<[u8]>>,
-        patience: Patience,
+        io_mode: IoMode,
     ) -> Self {
         let end = offset + bytes as u64;
         Self {
@@ -158,7 +158,7 @@ impl Operation {
             awaits_posted: false,
             room: None,
             bounce,
-            patience,
+            io_mode,
             own_left: OWN_TIMES,
             own_read: None,
         }
@@ -169,7 +169,7 @@ impl Operation {
         pieces.reverse();
         let way = pieces.last().map_or(Way::Put(std::ptr::null()), |piece| piece.way);
         let nothing = Piece { offset: 0, bytes: 0, way };
-        Self { then: pieces, ..Self::new(partition, nothing, bounce, Patience::Goes) }
+        Self { then: pieces, ..Self::new(partition, nothing, bounce, IoMode::NonBlocking) }
     }
 
     /// Goes on as far as possible without waiting. True: all bytes are where they belong.
@@ -472,9 +472,9 @@ impl Operation {
         let count = (last - page + 1).min(most) as u32;
         if self.own_left > 0 {
             let is_all = self.in_segment(self.offset) == page && u64::from(count) == last - page + 1;
-            let patience = if is_all { self.patience } else { Patience::Goes };
+            let io_mode = if is_all { self.io_mode } else { IoMode::NonBlocking };
             let (first, end) = (self.index(page), self.index(last) + 1);
-            match client.own.bring(client, &self.partition, first, u64::from(count), end, patience) {
+            match client.own.bring(client, &self.partition, first, u64::from(count), end, io_mode) {
                 Brought::Here => {
                     self.own_left -= 1;
                     return Ok(true);
@@ -605,7 +605,7 @@ impl Operation {
             return None;
         }
         self.own_left -= 1;
-        match client.own.bring(client, &self.partition, index, 1, index + 1, self.patience) {
+        match client.own.bring(client, &self.partition, index, 1, index + 1, self.io_mode) {
             Brought::Here => Some(true),
             Brought::Reading(read, _) => {
                 self.own_read = Some(read);

@@ -29,7 +29,7 @@ use vgas_nvm::device::{Completion, Spans};
 use vgas_nvm::{Reader, Run, SharedFile, StoredPage, read_now};
 use vgas_rma::endpoint::Extent;
 
-/// Reads under way at the device, of this rank.
+/// Reads in flight at the device, of this rank.
 const QUEUE_DEPTH: u32 = 128;
 
 /// How often a page that this rank has brought in may be gone before it is used, until the agent is asked.
@@ -56,7 +56,7 @@ const LAST_READS: Duration = Duration::from_secs(10);
 /// Pages that are to carry the mark of a scan.
 type Marks = SmallVec<[PageIndex; 4]>;
 
-/// A read under way, or one that has ended.
+/// A read in flight, or one that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadId {
     index: u32,
@@ -75,13 +75,13 @@ pub(super) enum Brought {
     No,
 }
 
-/// How long the caller has.
+/// Whether the caller waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum IoMode {
     /// It waits for these pages and nothing else.
-    Waits,
-    /// It has other things to do.
-    Goes,
+    Blocking,
+    /// It has other work to do.
+    NonBlocking,
 }
 
 /// What a rank knows of its node's own pages.
@@ -94,7 +94,7 @@ pub(super) struct OwnPages {
     others: RwLock<FxHashMap<PartitionId, Option<SharedFile>>>,
     /// Readable when reads have ended.
     descriptor: OnceLock<OwnedFd>,
-    /// For each read that may be under way, how many have ended in its place: an end is seen without the lock.
+    /// For each read that may be in flight, how many have ended in its place: an end is seen without the lock.
     ended: Box<[AtomicU32]>,
     looks: AtomicU32,
     state: Mutex<State>,
@@ -103,7 +103,7 @@ pub(super) struct OwnPages {
 struct State {
     reader: Option<Reader>,
     refused: bool,
-    /// As many as may be under way.
+    /// As many as may be in flight.
     reads: Vec<Option<Read>>,
     free: Vec<u32>,
     /// Reads that the device has not been told of.
@@ -238,17 +238,17 @@ impl OwnPages {
         first: PageIndex,
         count: u64,
         end: PageIndex,
-        patience: Patience,
+        io_mode: IoMode,
     ) -> Brought {
         let Some(file) = self.file(core, partition.id()) else { return Brought::No };
         let page_bytes = u64::from(partition.size.bytes());
-        let is_patient = patience == Patience::Waits && file.is_readable_now();
+        let may_block = io_mode == IoMode::Blocking && file.is_readable_now();
         let mut state = self.lock();
         if let Some(&id) = state.by_page.get(&first) {
             let pages = state.joined(core, self, partition, first);
             return Brought::Reading(id, pages);
         }
-        let most = if is_patient && count * page_bytes <= NOW_BYTES_MAX {
+        let most = if may_block && count * page_bytes <= NOW_BYTES_MAX {
             count
         } else {
             let run_max =
@@ -275,7 +275,7 @@ impl OwnPages {
         if !state.ahead.of(partition.size).is_some_and(|ahead| ahead.is_outrun_by(most)) {
             state.missed(core, self, partition, pages, end);
         }
-        if is_patient && claims.len() as u64 * page_bytes <= NOW_BYTES_MAX {
+        if may_block && claims.len() as u64 * page_bytes <= NOW_BYTES_MAX {
             drop(state);
             let read = match (&claims[..], claim_stored) {
                 ([one], StoredPage::At { place, .. }) => {
@@ -293,7 +293,7 @@ impl OwnPages {
         match state.start(core, &file, partition.number_of(first), claims, SmallVec::new()) {
             Ok(id) => {
                 // While the device has work, the next poll is soon enough, and submits several at once.
-                if state.unsubmitted >= BATCH || state.under_way() <= state.unsubmitted {
+                if state.unsubmitted >= BATCH || state.in_flight() <= state.unsubmitted {
                     state.submit();
                 }
                 core.endpoint.work_started();
@@ -384,7 +384,7 @@ impl OwnPages {
     /// caller reports to the endpoint.
     pub(super) fn poll(&self, core: &Core, extent: Extent) -> usize {
         let mut state = self.lock();
-        if state.under_way() == 0 && state.to_fetch.is_empty() {
+        if state.in_flight() == 0 && state.to_fetch.is_empty() {
             return 0;
         }
         state.unsubmitted = 0;
@@ -415,10 +415,10 @@ impl OwnPages {
         count
     }
 
-    /// Waits for the reads under way, at the end of the client: nobody else would end its claims.
+    /// Waits for the reads in flight, at the end of the client: nobody else would end its claims.
     pub(super) fn finish_all(&self, core: &Core) {
         let began = Instant::now();
-        while self.lock().under_way() > 0 && began.elapsed() < LAST_READS {
+        while self.lock().in_flight() > 0 && began.elapsed() < LAST_READS {
             core.endpoint.work_ended(self.poll(core, Extent::All));
             if let Some(descriptor) = self.descriptor() {
                 let look_again = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -518,7 +518,7 @@ impl State {
         Ok(id)
     }
 
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         QUEUE_DEPTH as usize - self.free.len()
     }
 

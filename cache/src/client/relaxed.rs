@@ -1,4 +1,4 @@
-//! Relaxed segments (DESIGN, "What put and get promise"; vgasnet.txt II.C): ranks agree on their content at barriers, and under
+//! Relaxed segments (docs/PROMISES.md, "Visibility"; vGASNet §II.C): ranks agree on their content at barriers, and under
 //! locks, only.
 //!
 //! What that buys is *combining*: a put into a relaxed segment is complete when its bytes are copied here, and what is
@@ -9,7 +9,7 @@
 //!
 //! Puts of at least a page are not combined: nothing would be saved.
 
-use super::own::Patience;
+use super::own::IoMode;
 use super::{Client, Piece, Way};
 use crate::error::CacheError;
 use crate::partition::{Partition, PartitionId};
@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Combined bytes after which a put does not wait for the barrier: they are memory beyond the cache.
 const COMBINED_BYTES_MAX: usize = 1 << 20;
 
-/// Runs under way at the same time while flushing.
-const UNDER_WAY_MAX: usize = 64;
+/// Runs in flight at the same time while flushing.
+const IN_FLIGHT_MAX: usize = 64;
 
 /// The relaxed segments of a client, and what waits for the next barrier.
 #[derive(Default)]
@@ -183,7 +183,7 @@ impl Client {
                         runs.pieces(owner, offset, end, |at, piece| own.push((at, piece.to_vec())));
                     }
                 }
-                self.start_anywhere(*partition, piece, Patience::Waits)?.wait()?;
+                self.start_anywhere(*partition, piece, IoMode::Blocking)?.wait()?;
                 for (at, piece) in own {
                     // SAFETY: rule 1; the piece lies inside of what was asked for.
                     unsafe {
@@ -221,16 +221,16 @@ impl Client {
         let mut result = Ok(());
         let mut runs = flushed.runs.iter().peekable();
         while runs.peek().is_some() {
-            let mut under_way = Vec::with_capacity(UNDER_WAY_MAX);
-            for ((owner, start), run) in runs.by_ref().take(UNDER_WAY_MAX) {
+            let mut in_flight = Vec::with_capacity(IN_FLIGHT_MAX);
+            for ((owner, start), run) in runs.by_ref().take(IN_FLIGHT_MAX) {
                 let Some(known) = self.check(*owner, *start, run.len() as u64)? else { continue };
                 let piece = Piece { offset: *start, bytes: run.len(), way: Way::Put(run.as_ptr()) };
-                match self.start_anywhere(known.partition, piece, Patience::Goes) {
-                    Ok(put) => under_way.push(put),
+                match self.start_anywhere(known.partition, piece, IoMode::NonBlocking) {
+                    Ok(put) => in_flight.push(put),
                     Err(error) => result = result.and(Err(error)),
                 }
             }
-            for put in under_way {
+            for put in in_flight {
                 result = result.and(put.wait());
             }
         }

@@ -81,11 +81,11 @@ impl Slot {
 pub enum Heard {
     /// Its operation has it.
     By(Over),
-    /// No such operation is under way, or somebody else was asked.
+    /// No such operation is in flight, or somebody else was asked.
     ByNobody,
 }
 
-/// The operations of one rank that are under way.
+/// The operations of one rank that are in flight.
 #[derive(Debug, Default)]
 pub struct RemoteOperations {
     /// Generation and state of each slot; a vacant slot is reused with the next generation, so that a late or
@@ -94,7 +94,7 @@ pub struct RemoteOperations {
 }
 
 impl RemoteOperations {
-    /// Starts one that this peer is asked to do; returns its number. `None` when 65,536 are under way.
+    /// Starts one that this peer is asked to do; returns its number. `None` when 65,536 are in flight.
     pub fn begin(&self, asked: Peer) -> Option<u32> {
         self.begin_for(Some(asked))
     }

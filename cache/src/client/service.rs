@@ -14,7 +14,7 @@ use vgas_rma::conduit::Sent;
 use vgas_rma::endpoint::{Endpoint, Token};
 use vgas_rma::message::{Arrived, Payload, Source};
 
-/// A call under way. Dropped, it is made all the same, and its answer forgotten.
+/// A call in flight. Dropped, it is made all the same, and its answer forgotten.
 #[must_use = "a call has ended only when `test` has its answer"]
 pub struct PendingCall<'c, A> {
     core: &'c Core,

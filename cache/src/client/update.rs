@@ -1,11 +1,11 @@
-//! Atomic updates of words of tiered segments (DESIGN, property 14).
+//! Atomic updates of words of tiered segments (promise 14).
 //!
 //! A word of a page that this node may write is updated where it is, by the processor. A page of this node's own NVMe of which no
 //! node has a copy is claimed and brought in by the rank ([`super::own`]), as for puts. All other updates travel to the agents of their
 //! homes, which make them whether ranks there compute or not: one message there and one back for as many as fit. The agents own
-//! what is under way; here only the answers are awaited.
+//! what is in flight; here only the answers are awaited.
 
-use super::own::{Brought, OWN_TIMES, Patience, ReadId};
+use super::own::{Brought, IoMode, OWN_TIMES, ReadId};
 use super::remote::RemoteState;
 use super::{CacheError, Client, Core, Known};
 use crate::error::PAGE_UNKNOWN;
@@ -94,7 +94,7 @@ impl Client {
             if !self.core.is_claimable(page) {
                 return None;
             }
-            match self.core.own.bring(&self.core, &partition, page, 1, page + 1, Patience::Waits) {
+            match self.core.own.bring(&self.core, &partition, page, 1, page + 1, IoMode::Blocking) {
                 Brought::Here => {}
                 Brought::Reading(read, _) => {
                     self.core.wait_for(|| Ok(self.core.own.has_ended(&self.core, read))).ok()?;
@@ -251,7 +251,7 @@ impl PendingUpdates<'_> {
         let Some(Known { partition, .. }) = core.segments.find(of).filter(|_| core.is_claimable(page)) else {
             return false;
         };
-        match core.own.bring(core, &partition, page, 1, page + 1, Patience::Goes) {
+        match core.own.bring(core, &partition, page, 1, page + 1, IoMode::NonBlocking) {
             Brought::Here => true,
             Brought::Reading(read, _) => {
                 self.reads.push(read);

@@ -1,5 +1,5 @@
 //! One range of addresses for all ranks' parts of a segment, the same in every process of the job, so that an address is a global
-//! one (drust-osdi24.txt §4.1.1; `objects` stands on it). A process reserves all of it: where its own segment is not, nothing is,
+//! one (DRust §4.1.1; `objects` stands on it). A process reserves all of it: where its own segment is not, nothing is,
 //! and a stray pointer ends in a sentence instead of in somebody's heap.
 
 use super::Trouble;

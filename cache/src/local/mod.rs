@@ -1,4 +1,4 @@
-//! Plain loads and stores on a rank's own tiered segment (vGASNet III.D, DESIGN property 9), and plain loads on those of the other
+//! Plain loads and stores on a rank's own tiered segment (vGASNet §III.D, promise 9), and plain loads on those of the other
 //! ranks of its node.
 //!
 //! A [`LocalSegment`] is a range of addresses as large as the segment, which may be far larger than memory. A load or

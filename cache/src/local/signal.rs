@@ -26,7 +26,7 @@ const SEGV_ACCERR: c_int = 2;
 const BUS_ADRERR: c_int = 2;
 
 /// How long the end of a segment waits for handlers that are still serving it; they wait for a device at most.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 static WINDOWS: [AtomicPtr<Window>; WINDOWS_MAX] = [const { AtomicPtr::new(null_mut()) }; WINDOWS_MAX];
 /// Handlers that may have taken an address out of [`WINDOWS`].
@@ -195,7 +195,7 @@ impl Drop for Registered {
         let began = Instant::now();
         let mut naps = 0;
         while RUNNING.load(SeqCst) != 0 {
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIMEOUT {
                 // Rule 5: rather never freed than too early.
                 std::mem::forget(self.window.clone());
                 return;

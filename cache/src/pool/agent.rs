@@ -134,7 +134,7 @@ impl PoolAgent {
         Ok(Entry::from_word(self.shared.entry(page)?.load(Acquire)))
     }
 
-    /// Says that nobody has a copy of a page without one, that nothing is under way for it, and what NVMe has: any rank of the
+    /// Says that nobody has a copy of a page without one, that nothing is in flight for it, and what NVMe has: any rank of the
     /// node may bring it in from now on.
     pub fn publish(&self, page: PageIndex, stored: StoredPage) -> Result<(), PoolError> {
         let entry = self.entry(page)?;
@@ -465,7 +465,7 @@ impl PoolAgent {
         Ok(())
     }
 
-    /// Whether revocations are under way: then poll again soon. Uses last as long as a copy, or as long as a thread
+    /// Whether revocations are in flight: then poll again soon. Uses last as long as a copy, or as long as a thread
     /// in the middle of one does not run.
     pub fn revoking(&self) -> bool {
         !self.revocations.is_empty()

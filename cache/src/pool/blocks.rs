@@ -1,5 +1,5 @@
 //! Blocks of frames: cutting one into frames of a size when such frames are wanted, and making one whole again so that it can
-//! be cut anew.
+//! be cut again.
 //!
 //! A block without frames may be cut by whoever finds no free frame of the size it needs, rank or agent. The other way takes an
 //! agent, one block at a time: it marks the block, evicts what its frames hold, and waits until every frame of the block has

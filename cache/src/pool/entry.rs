@@ -21,7 +21,7 @@ pub enum PageState {
     Modified = 4,
     /// No copy here, and none to be had for now: the home serves the page in place, operations travel there.
     InPlace = 5,
-    /// No copy anywhere, and nothing under way: NVMe of this node has the page, as [`Entry::stored`] says. A rank may claim it.
+    /// No copy anywhere, and nothing in flight: NVMe of this node has the page, as [`Entry::stored`] says. A rank may claim it.
     Stored = 6,
     /// A rank has claimed it, and brings it in.
     Claimed = 7,

@@ -41,7 +41,7 @@ pub(super) fn agent_barrier(asymmetric: bool) -> Result<(), PoolError> {
 
 /// Runs the calling thread once on every processor it may use.
 ///
-/// The kernel knows for each processor whether what runs there takes part in the barriers, and learns it anew when
+/// The kernel knows for each processor whether what runs there takes part in the barriers, and learns it again when
 /// another address space begins to run. A processor that has run a process *before* it registered and idles since keeps
 /// the old answer when the same process comes back, because the address space did not change: the barrier would pass it
 /// by. So after a process has registered, a thread of *another* process visits every processor.

@@ -1,9 +1,9 @@
 //! The memory that all processes of a node share: frames, the page table, and the way to use both without a lock.
 //!
-//! One pool per node (DESIGN, property 2): the node's agent ([`PoolAgent`], one for each of its threads, which have the pages
+//! One pool per node (promise 2): the node's agent ([`PoolAgent`], one for each of its threads, which have the pages
 //! among them: [`TableLayout::shard_of`]) makes and takes away rights, its ranks
 //! ([`PoolClient`]) use them. A use that needs nobody's help costs no lock, no system call and no locked instruction
-//! (property 1). What it is not: the protocol, which decides *what* becomes of a page ([`crate::protocol`]), nor the
+//! (promise 1). What it is not: the protocol, which decides *what* becomes of a page ([`crate::protocol`]), nor the
 //! policy that chooses victims ([`crate::replacement`]).
 //!
 //! # The handshake between users and the agent

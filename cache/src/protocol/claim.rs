@@ -1,7 +1,7 @@
 //! Who may bring in a page whose home is here and that nobody has: the third table.
 //!
 //! The home's agent and the ranks of its node share one word for such a page. While the agent knows something of it (a copy, a
-//! directory entry, anything under way), the page is the agent's. When it knows nothing any more it publishes the page; from then
+//! directory entry, anything in flight), the page is the agent's. When it knows nothing any more it publishes the page; from then
 //! on a rank may claim it, bring it in from NVMe, and show it as the only copy. What the line and the home would have done,
 //! they have done then, at once: from I and Nowhere to E (or M, of a page that was written as a whole) and Exclusive.
 //!

@@ -122,7 +122,7 @@ pub enum Message {
         /// The requester's copy equals NVMe, and stays so until it is written.
         clean: bool,
     },
-    /// "The page is served where it is: send small operations instead" (DESIGN properties 7 and 9).
+    /// "The page is served where it is: send small operations instead" (promises 7 and 9).
     InPlace,
     /// The request could not be served; nothing has changed.
     Failed {

@@ -1,4 +1,4 @@
-//! When a page is served in place (DESIGN properties 7 and 9): by the history of its writers, or because its owner
+//! When a page is served in place (promises 7 and 9): by the history of its writers, or because its owner
 //! uses it through pointers. This is policy; what in-place service *is*, the home table says.
 
 use vgas_rma::address::NodeId;

@@ -4,7 +4,7 @@
 //! read ahead would then push out what it has not read yet, and keep what it has. So the frame is filed by the time of
 //! its use instead: nearly always behind all others, in a plain queue. Those that are older than its end go to a second
 //! one, because what a scan has used long ago comes up in the order of its use, and the few that fit neither to a heap.
-//! Frames that were filed anew or removed are dropped when they come up.
+//! Frames that were filed again or removed are dropped when they come up.
 
 use super::FrameId;
 use std::cmp::Reverse;
@@ -128,7 +128,7 @@ impl ByUse {
     }
 }
 
-/// Whether the frame has not been removed or filed anew since.
+/// Whether the frame has not been removed or filed again since.
 fn in_force(filed: &[Option<Filed>], &(_, sequence, frame): &Entry) -> bool {
     filed[frame as usize].is_some_and(|filed| filed.sequence == sequence)
 }

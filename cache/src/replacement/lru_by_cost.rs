@@ -36,7 +36,7 @@ impl LruByCost {
         Self { others: ByUse::new(frames), last: ByUse::new(frames) }
     }
 
-    /// The oldest frame of a queue, after those have been filed anew that were used, cannot move, or belong into the other queue. None,
+    /// The oldest frame of a queue, after those have been filed again that were used, cannot move, or belong into the other queue. None,
     /// too, when so many in turn cannot move.
     fn settled(&mut self, queue: Queue, view: &dyn FrameView, immovable_max: usize) -> Option<FrameId> {
         let (here, there) = match queue {

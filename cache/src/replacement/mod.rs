@@ -81,7 +81,7 @@ pub trait Replacement: Send {
     fn accessed(&mut self, frame: FrameId, stamp: u32);
 
     /// The frame to evict next, and the queue it is from; none when no frame may be evicted. It stays known and keeps its turn, however
-    /// often it is asked for. What has been used since it was filed is filed anew.
+    /// often it is asked for. What has been used since it was filed is filed again.
     fn next(&mut self, view: &dyn FrameView) -> Option<(FrameId, Queue)>;
 
     /// The same frame, which the policy forgets. When the eviction does not come about, insert the frame again.

@@ -1,4 +1,4 @@
-//! Work at the home for libraries (DESIGN, property 14): a *service* runs inside the agent of each node, beside the protocol.
+//! Work at the home for libraries (promise 14): a *service* runs inside the agent of each node, beside the protocol.
 //! Ranks call it, whether the ranks of its node compute or not, and it reads, writes and updates the tiered memory whose home is
 //! its node where it is.
 //!

@@ -102,7 +102,7 @@ pub struct Copy {
     /// What the frame holds; `None` without a copy.
     pub content: Option<Version>,
     pub want: Option<Want>,
-    /// A small operation under way (a put, if `true`), which the home has not got yet.
+    /// A small operation in flight (a put, if `true`), which the home has not got yet.
     pub small: Option<bool>,
     /// The small operation is in the home's hands.
     pub small_at_home: bool,
@@ -377,7 +377,7 @@ impl World {
         }
     }
 
-    /// Whether the home's agent knows nothing of a page: no entry, no copy, nothing under way here.
+    /// Whether the home's agent knows nothing of a page: no entry, no copy, nothing in flight here.
     fn knows_nothing(&self, setup: &Setup, page: u8) -> bool {
         let original = &self.originals[usize::from(page)];
         let home = setup.home_of(page).0 as usize;
@@ -477,7 +477,7 @@ impl World {
         }
     }
 
-    /// Whether a node's ranks may ask for something: nothing is under way for the page, and there is a frame.
+    /// Whether a node's ranks may ask for something: nothing is in flight for the page, and there is a frame.
     fn may_ask(&self, setup: &Setup, node: u8, page: u8) -> bool {
         let used = |page: &Vec<Copy>| {
             use line::State::{I, IiE};

@@ -40,7 +40,7 @@ pub fn check(cluster: &Cluster) -> Result<(), Finding> {
     Ok(())
 }
 
-/// When nothing is under way: all copies of a page are equal, every frame is accounted for, nobody holds a page.
+/// When nothing is in flight: all copies of a page are equal, every frame is accounted for, nobody holds a page.
 pub fn check_at_rest(cluster: &Cluster) -> Result<(), Finding> {
     let pages = cluster.nodes[0].pool().layout().pages();
     for page in PageIndex::each(PageIndex(0)..PageIndex(pages)) {

@@ -2,7 +2,7 @@
 //!
 //! The segments are divided into *cells*: aligned 8-byte words, and in the last 64 bytes of each page single bytes. Each
 //! cell is written by one rank only, which counts up its *version*. A get that begins after a put has ended, or after
-//! another get has seen a version, sees at least that version, whoever asks (DESIGN, "What put and get promise"); and
+//! another get has seen a version, sees at least that version, whoever asks (docs/PROMISES.md, "Visibility"); and
 //! nobody sees a version before its put has begun. A word carries its own position, so that a page in the wrong place
 //! shows. A *tally* is a word that all ranks add 1 to atomically, any of them several times at once: its version is its value,
 //! and no two additions may have seen the same.
@@ -27,7 +27,7 @@ struct Cell {
     begun: u32,
     /// The newest version that nobody may miss any more.
     settled: u32,
-    /// A put of it is under way.
+    /// A put of it is in flight.
     busy: bool,
     /// Counted in, not put.
     tally: bool,

@@ -44,7 +44,7 @@ pub struct Plan {
     pub delay_max: u64,
     /// Most messages on one way; few of them make the agents keep what they say.
     pub requests_max: usize,
-    /// Gets and puts in total, and how many of them a rank may have under way.
+    /// Gets and puts in total, and how many of them a rank may have in flight.
     pub operations: u32,
     pub operations_at_once: usize,
     /// The segments have names; ranks make checkpoints, and the disk is looked at in the end.

@@ -20,7 +20,7 @@ struct Mapped {
     write: bool,
 }
 
-/// A fault under way.
+/// A fault in flight.
 struct Posted {
     slot: ClaimedSlot,
     /// The page it wants, and whether to write it, if it does not only give back.
@@ -109,7 +109,7 @@ impl Pointers {
         Ok(None)
     }
 
-    /// For people: what is under way.
+    /// For people: what is in flight.
     pub fn describe(&self) -> String {
         let faults = self.owners.iter().enumerate().filter_map(|(rank, owner)| {
             owner.fault.as_ref().map(|posted| format!("rank {rank}: fault of {:?}", posted.wanted))

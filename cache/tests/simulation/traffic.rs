@@ -22,7 +22,7 @@ use vgas_shm::Change;
 /// The segment that has a name, if one has.
 pub const FIRST: SegmentId = SegmentId::FIRST;
 
-/// A get or put under way.
+/// A get or put in flight.
 struct Op<'c> {
     rank: usize,
     // Before the bytes it uses: dropped first.
@@ -33,7 +33,7 @@ struct Op<'c> {
     least: Option<Vec<u32>>,
 }
 
-/// Additions to tallies under way.
+/// Additions to tallies in flight.
 struct Additions<'c> {
     rank: usize,
     pending: PendingUpdates<'c>,
@@ -82,7 +82,7 @@ impl Ask {
     }
 }
 
-/// A checkpoint of a rank's segment under way.
+/// A checkpoint of a rank's segment in progress.
 struct Saving {
     ask: Ask,
     step: Step,
@@ -111,7 +111,7 @@ pub struct Traffic<'c> {
     pub model: Model,
     ops: Vec<Op<'c>>,
     additions: Vec<Additions<'c>>,
-    /// Checkpoints under way, maybe several of one rank.
+    /// Checkpoints in progress, maybe several of one rank.
     checkpoints: Vec<Saving>,
     /// The next identity of a checkpoint in steps.
     identity: u64,
@@ -181,7 +181,7 @@ impl<'c> Traffic<'c> {
             && pointers
     }
 
-    /// A node was cut off: nothing new begins, and what is under way may fail.
+    /// A node was cut off: nothing new begins, and what is in flight may fail.
     pub fn is_cut_off(&mut self) {
         (self.left, self.is_cut_off) = (0, true);
     }
@@ -453,7 +453,7 @@ impl<'c> Traffic<'c> {
         Ok(())
     }
 
-    /// For people: what is under way.
+    /// For people: what is in flight.
     pub fn describe(&self) -> String {
         let ops = self.ops.iter().map(|op| {
             let what = if op.least.is_some() { "get" } else { "put" };

@@ -315,7 +315,7 @@ fn told(outcome: &Outcome) -> String {
     }
 }
 
-/// Writes the folder anew: rows, runs, the pictures of the last outcome, and the page.
+/// Writes the folder again: rows, runs, the pictures of the last outcome, and the page.
 fn write(
     folder: &Folder<'_>,
     outcomes: &[Outcome],
@@ -357,7 +357,7 @@ impl<'p> Folder<'p> {
         let path = self.path.join(RUNS);
         let failed = |error: &dyn std::fmt::Display| {
             Failure::new(format!("cannot resume from {}: {error}", path.display()))
-                .hint("leave out --resume to begin anew")
+                .hint("leave out --resume to begin again")
         };
         let text = std::fs::read(&path).map_err(|error| failed(&error))?;
         let stored: Vec<Stored> = serde_json::from_slice(&text).map_err(|error| failed(&error))?;

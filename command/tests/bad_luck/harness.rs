@@ -13,7 +13,7 @@ pub use vgas_testing::kill;
 const END_MAX: Duration = Duration::from_secs(5);
 
 /// Longer than anything here may take, on a machine that does other things, too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A folder to work in, with another for the segment files. Both vanish.
 pub struct Place {
@@ -232,7 +232,7 @@ impl Ended {
 
 /// Waits for a condition, with a bound.
 pub fn until<T>(condition: impl FnMut() -> Option<T>) -> Option<T> {
-    vgas_testing::until(PATIENCE, condition)
+    vgas_testing::until(TIMEOUT, condition)
 }
 
 /// A .npy file of zeros.

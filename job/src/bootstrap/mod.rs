@@ -19,7 +19,7 @@
 //! 2. A function that makes the rank's [`Membership`](crate::Membership).
 //! 3. A test that has a job of it run every case of [`conformance`], as `job/tests` does for those above.
 //!
-//! Ranks of a node must be consecutive ([`Layout`]): where a starter deals them out otherwise, they are numbered anew.
+//! Ranks of a node must be consecutive ([`Layout`]): where a starter deals them out otherwise, they are numbered again.
 
 mod agent;
 pub mod conformance;

@@ -26,7 +26,7 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Serves the node of this listener until the job ends. `from` is the rank that has started it.
 pub(crate) fn serve(
     ranks: u32,
-    patience: Duration,
+    timeout: Duration,
     listener: UnixListener,
     mut from: Channel,
     service: Box<dyn NodeService>,
@@ -38,7 +38,7 @@ pub(crate) fn serve(
     drop(from);
     let mut gathering =
         Gathering { door: Door::new(Listener::Unix(listener), key.clone())?, ranks, guests: Vec::new() };
-    let mut channel = match reach(address, &key, ranks, patience) {
+    let mut channel = match reach(address, &key, ranks, timeout) {
         Ok(channel) => channel,
         Err(error) => return gathering.refuse(&error.to_string()),
     };
@@ -62,11 +62,11 @@ pub(crate) fn serve(
 }
 
 /// Comes to who leads the job.
-fn reach(address: SocketAddr, key: &JobKey, ranks: u32, patience: Duration) -> Result<Channel> {
+fn reach(address: SocketAddr, key: &JobKey, ranks: u32, timeout: Duration) -> Result<Channel> {
     let failed =
         |e| RmaError::io(format!("reach rank 0's node at {address} (tcp.interface chooses another way)"), e);
-    let until = Instant::now() + patience;
-    let stream = TcpStream::connect_timeout(&address, patience).map_err(failed)?;
+    let until = Instant::now() + timeout;
+    let stream = TcpStream::connect_timeout(&address, timeout).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let socket: OwnedFd = stream.into();
     proof::come(&socket, key, Visitor { number: 0, ranks }, until)?;

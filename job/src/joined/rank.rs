@@ -54,12 +54,12 @@ pub(crate) fn join_started(joining: &Joining) -> Result<Membership> {
     }
     // While there is one thread: the kernel makes a process with several wait for all processors.
     vgas_shm::fence::is_asymmetric();
-    let patience = joining.plan.connect_timeout;
+    let timeout = joining.plan.connect_timeout;
     let before = || RmaError::Usage("this process has already joined its job".into());
     if TAKEN.load(Ordering::Relaxed) {
         return Err(before());
     }
-    let Some(session) = Session::open(joining.pmi, patience)? else { return Err(RmaError::NotInJob) };
+    let Some(session) = Session::open(joining.pmi, timeout)? else { return Err(RmaError::NotInJob) };
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Err(before());
     }
@@ -82,7 +82,7 @@ pub(crate) fn join_started(joining: &Joining) -> Result<Membership> {
             session.rank,
             WAIT_IS_TOLD_AFTER.as_secs(),
             session.ranks,
-            patience.as_secs_f32()
+            timeout.as_secs_f32()
         );
         let _told = (session.rank == 0).then(|| Reminder::start(WAIT_IS_TOLD_AFTER, waits));
         session.agree(text)?
@@ -94,16 +94,16 @@ pub(crate) fn join_started(joining: &Joining) -> Result<Membership> {
     if let Some(daemon) = &mut daemon {
         let reach = ToNode::Reach { address: told.address, key: told.key.clone() };
         daemon.channel.sender.send(&reach)?;
-        daemon.detached(patience)?;
+        daemon.detached(timeout)?;
     }
     let leader = match leader {
         Some(mut leader) => {
-            leader.helper.detached(patience)?;
+            leader.helper.detached(timeout)?;
             Some(leader.helper.socket)
         }
         None => None,
     };
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     let socket = name.connect()?;
     proof::come(&socket, &told.key, who, until)?;
     welcomed(Channel::over_socket(socket, true)?, who, leader)
@@ -178,9 +178,9 @@ impl Helper {
     }
 
     /// Waits until it has left this process, which is to have no child that it does not know of.
-    fn detached(&mut self, patience: Duration) -> Result<()> {
+    fn detached(&mut self, timeout: Duration) -> Result<()> {
         if let Ok(process) = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()) {
-            let most = crate::control::timespec(patience);
+            let most = crate::control::timespec(timeout);
             crate::control::wait_for(process.as_fd(), PollFlags::IN, Some(&most))?;
         }
         match self.child.try_wait() {
@@ -224,7 +224,7 @@ impl Leader {
 
 fn start_daemon(joining: &Joining, ranks: u32, listener: UnixListener) -> Result<Helper> {
     let mut helper = Helper::start(joining)?;
-    let serve = ToNode::Serve { ranks, patience: joining.plan.connect_timeout };
+    let serve = ToNode::Serve { ranks, timeout: joining.plan.connect_timeout };
     helper.channel.sender.send_with_files(&serve, vec![listener.into()])?;
     helper.channel.sender.flush_blocking()?;
     Ok(helper)

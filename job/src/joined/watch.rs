@@ -15,7 +15,7 @@ use vgas_rma::error::{Result, RmaError};
 use vgas_rma::say;
 
 /// How long a rank waits, at the job's end, for its helpers to go, and for the line that says why the job ends.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The lifeline's end, as other threads see it.
 #[derive(Debug)]
@@ -87,8 +87,8 @@ impl Watch {
 
     /// Waits until the helpers have gone. Not for ever: the starter ends what is left.
     pub(crate) fn wait_for_end(&self) {
-        let until = Instant::now() + PATIENCE;
-        self.wait_over(PATIENCE);
+        let until = Instant::now() + TIMEOUT;
+        self.wait_over(TIMEOUT);
         if let Some(leader) = &self.leader {
             let left = until.saturating_duration_since(Instant::now());
             let _ = crate::control::wait_for(
@@ -101,7 +101,7 @@ impl Watch {
 
     /// Waits for the thread to end this process: the job ends, and it has the line that says why.
     pub(crate) fn wait_for_reason(&self) {
-        self.wait_over(PATIENCE);
+        self.wait_over(TIMEOUT);
     }
 
     fn wait_over(&self, most: Duration) {

@@ -207,8 +207,8 @@ impl Launcher<'_> {
         let is_known = self.losses.is_lost(of) || self.nodes[of].phase != Phase::Ready;
         let is_said = self.losses.accusations.iter().any(|said| (said.by, said.of) == (by, of));
         if of != by && !is_known && !is_said {
-            let patience = if of > 0 && self.can_lose(of) { SUSPICION } else { CERTAINTY };
-            self.losses.accusations.push(Accusation { by, of, due: Instant::now() + patience });
+            let timeout = if of > 0 && self.can_lose(of) { SUSPICION } else { CERTAINTY };
+            self.losses.accusations.push(Accusation { by, of, due: Instant::now() + timeout });
         }
     }
 

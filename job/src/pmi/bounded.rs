@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A session of the thread.
 pub(super) struct Bounded {
     line: Arc<Line>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// Who this is.
@@ -57,30 +57,30 @@ impl Line {
     }
 
     /// Waits for an answer, which is late after so long.
-    fn take(&self, what: &str, patience: Duration) -> Result<Answer, String> {
+    fn take(&self, what: &str, timeout: Duration) -> Result<Answer, String> {
         let waits = |state: &mut State| state.answer.is_none();
-        let state = self.changed.wait_timeout_while(lock(&self.state), patience, waits);
+        let state = self.changed.wait_timeout_while(lock(&self.state), timeout, waits);
         let mut state = state.unwrap_or_else(PoisonError::into_inner).0;
         state.answer.take().unwrap_or_else(|| {
             Err(format!(
                 "no answer from {what} within {} s: a rank has not come, or the starter hangs (run.start_timeout_ms says how \
                  long to wait)",
-                patience.as_secs_f32()
+                timeout.as_secs_f32()
             ))
         })
     }
 }
 
 impl Bounded {
-    pub(super) fn open(patience: Duration) -> Result<(Self, Found), String> {
+    pub(super) fn open(timeout: Duration) -> Result<(Self, Found), String> {
         let line = Arc::new(Line::default());
         let served = line.clone();
         std::thread::Builder::new()
             .name("vgas-pmix".into())
             .spawn(move || serve(&served))
             .map_err(|error| format!("cannot start a thread: {error}"))?;
-        match line.take("PMIx_Init", patience)? {
-            Answer::Found(found) => Ok((Self { line, patience }, found)),
+        match line.take("PMIx_Init", timeout)? {
+            Answer::Found(found) => Ok((Self { line, timeout }, found)),
             _ => Err("PMIx_Init named no job".into()),
         }
     }
@@ -99,7 +99,7 @@ impl Bounded {
     fn ask(&self, ask: Ask, what: &str) -> Result<Answer, String> {
         lock(&self.line.state).ask = Some(ask);
         self.line.changed.notify_all();
-        self.line.take(what, self.patience)
+        self.line.take(what, self.timeout)
     }
 }
 

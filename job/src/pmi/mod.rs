@@ -137,7 +137,7 @@ impl Session {
     ///
     /// # Errors
     /// When one has, as far as can be seen, and cannot be reached.
-    pub(crate) fn open(choice: PmiChoice, patience: Duration) -> Result<Option<Self>> {
+    pub(crate) fn open(choice: PmiChoice, timeout: Duration) -> Result<Option<Self>> {
         let opened = match seen(choice) {
             Seen::Nothing => return Ok(None),
             Seen::Unreachable { variable, ranks } => {
@@ -146,8 +146,8 @@ impl Session {
                     remedy(variable)
                 )));
             }
-            Seen::Pmix => Self::over_pmix(patience).map_err(|what| refused("PMIx", &what)),
-            Seen::Pmi1 => Self::over_wire(patience).map_err(|what| refused("PMI-1", &what)),
+            Seen::Pmix => Self::over_pmix(timeout).map_err(|what| refused("PMIx", &what)),
+            Seen::Pmi1 => Self::over_wire(timeout).map_err(|what| refused("PMI-1", &what)),
         };
         let session = opened?;
         if session.rank >= session.ranks {
@@ -157,7 +157,7 @@ impl Session {
         Ok(Some(session))
     }
 
-    fn over_wire(patience: Duration) -> std::result::Result<Self, String> {
+    fn over_wire(timeout: Duration) -> std::result::Result<Self, String> {
         let number = |name: &str| {
             let text = std::env::var(name).map_err(|_| format!("{name} is not set"))?;
             text.trim().parse::<u32>().map_err(|_| format!("{name} is {text:?}, which is no number"))
@@ -168,8 +168,8 @@ impl Session {
         let mpich = system::mpich();
         let wire = match &mpich {
             // Slurm takes one beginning of a session from a process, and leaves a second one without an answer.
-            Some(mpich) if mpich.has_begun => Wire::go_on(socket, patience)?,
-            _ => Wire::open(socket, patience)?,
+            Some(mpich) if mpich.has_begun => Wire::go_on(socket, timeout)?,
+            _ => Wire::open(socket, timeout)?,
         };
         let has_begun_it = !mpich.is_some_and(|mpich| mpich.has_begun);
         let shared = (has_begun_it && std::env::var_os("SLURM_STEP_ID").is_some()).then_some(descriptor);
@@ -177,8 +177,8 @@ impl Session {
         Ok(Self { with: With::Pmi1(wire, shared), rank, ranks, space })
     }
 
-    fn over_pmix(patience: Duration) -> std::result::Result<Self, String> {
-        let (bounded, found) = Bounded::open(patience)?;
+    fn over_pmix(timeout: Duration) -> std::result::Result<Self, String> {
+        let (bounded, found) = Bounded::open(timeout)?;
         Ok(Self { with: With::Pmix(bounded), rank: found.rank, ranks: found.ranks, space: found.space })
     }
 

@@ -481,7 +481,7 @@ mod tests {
         }
     }
 
-    /// Goal: one rank cannot fill the memory of the node: what it puts has a bound until the next barrier, and then anew.
+    /// Goal: one rank cannot fill the memory of the node: what it puts has a bound until the next barrier, and then again.
     #[test]
     fn values_have_a_bound() {
         let layout = Layout::blocks(1, 1);

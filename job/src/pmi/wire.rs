@@ -27,13 +27,13 @@ pub(super) struct Wire {
     /// The space of keys, by the name that the process manager gave it. It names the job.
     pub(super) space: String,
     value_bytes_max: usize,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Wire {
-    /// Begins a session. Every answer must come within `patience`.
-    pub(super) fn open(socket: OwnedFd, patience: Duration) -> Result<Self, Wrong> {
-        let wire = Self { socket, space: String::new(), value_bytes_max: 0, patience };
+    /// Begins a session. Every answer must come within `timeout`.
+    pub(super) fn open(socket: OwnedFd, timeout: Duration) -> Result<Self, Wrong> {
+        let wire = Self { socket, space: String::new(), value_bytes_max: 0, timeout };
         let answer = wire.ask("cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init")?;
         answer.succeeded("init")?;
         if answer.word("pmi_version") != Some("1") {
@@ -43,8 +43,8 @@ impl Wire {
     }
 
     /// Goes on with a session that an MPI of this process has begun.
-    pub(super) fn go_on(socket: OwnedFd, patience: Duration) -> Result<Self, Wrong> {
-        Self { socket, space: String::new(), value_bytes_max: 0, patience }.learn()
+    pub(super) fn go_on(socket: OwnedFd, timeout: Duration) -> Result<Self, Wrong> {
+        Self { socket, space: String::new(), value_bytes_max: 0, timeout }.learn()
     }
 
     /// Learns the limits and the space of keys.
@@ -97,7 +97,7 @@ impl Wire {
     }
 
     fn ask(&self, line: &str, wanted: &str) -> Result<Words, Wrong> {
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.timeout;
         self.send(line.as_bytes(), until)?;
         let answer = Words::parse(&self.line(until)?)?;
         match answer.word("cmd") {
@@ -162,7 +162,7 @@ impl Wire {
             return Err(format!(
                 "no answer within {} s: a rank has not come, or the starter hangs (run.start_timeout_ms says how \
                  long to wait)",
-                self.patience.as_secs_f32()
+                self.timeout.as_secs_f32()
             ));
         }
         wait_for(self.socket.as_fd(), flags, Some(&timespec(left))).map_err(|error| error.to_string())

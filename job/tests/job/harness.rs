@@ -20,7 +20,7 @@ pub use vgas_testing::kill;
 pub type Test = (&'static str, fn());
 
 /// Longer than anything here may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs the tests whose names contain one of the words, as libtest would.
 pub fn run_tests(arguments: &[String], tests: &[Test]) -> ExitCode {
@@ -314,7 +314,7 @@ pub fn state(pid: i32) -> char {
 
 /// Waits for a condition, with a bound.
 pub fn until<T>(what: &str, condition: impl FnMut() -> Option<T>) -> Option<T> {
-    let found = vgas_testing::until(PATIENCE, condition);
+    let found = vgas_testing::until(TIMEOUT, condition);
     if found.is_none() {
         eprintln!("gave up waiting for {what}");
     }

@@ -13,7 +13,7 @@ use vgas_shm::{Mapping, Span};
 
 const BLOCK: usize = 4096;
 /// A device that has not answered by then is taken for broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs every test, each on a device of its own over the same, initially empty, storage.
 ///
@@ -73,7 +73,7 @@ fn finish(device: &mut dyn Device) -> Vec<Completion> {
         if count == 0 {
             wait(device, 100).expect("wait");
         }
-        assert!(start.elapsed() < PATIENCE, "{}: no completion", device.name());
+        assert!(start.elapsed() < TIMEOUT, "{}: no completion", device.name());
     }
     assert_eq!(device.poll(&mut completions), Ok(0), "nothing completes twice");
     completions

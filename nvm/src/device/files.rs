@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long to wait for the lock of a file: far longer than the kernel needs for a dead process, whose writes may still be
-/// under way on a busy disk (half a second has been too short), far shorter than a job
+/// in flight on a busy disk (half a second has been too short), far shorter than a job
 /// that is alive.
-const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -294,7 +294,7 @@ pub(crate) fn lock(descriptor: &OwnedFd, path: &Path, how: FlockOperation) -> Re
     loop {
         match rustix::fs::flock(descriptor, how) {
             Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if start.elapsed() < LOCK_PATIENCE => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) if start.elapsed() < LOCK_TIMEOUT => std::thread::sleep(LOCK_PAUSE),
             Err(Errno::WOULDBLOCK) => return Err(FileError::InUse { path: path.to_owned() }),
             Err(errno) => return Err(system("lock", path, errno)),
         }

@@ -61,7 +61,7 @@ pub(super) struct Part {
 /// Bits of a key that are the caller's; above them stands by which handle of the volume it came.
 const KEY_BITS: u32 = 56;
 
-/// The device with what is under way.
+/// The device with what is in flight.
 pub(super) struct Io {
     pub(super) device: Box<dyn Device>,
     /// The number of the handle.

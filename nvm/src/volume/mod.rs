@@ -314,7 +314,7 @@ impl Volume {
 
     /// Another handle of this volume, for another thread: with a device of its own, which is opened when it is first used.
     /// A page has operations by one handle at a time. Every handle is polled, or slept on, as long as any of them has something
-    /// under way: a step of a checkpoint is done by whichever device has made it possible. Segments are opened and closed, and checkpoints asked for, by the
+    /// in flight: a step of a checkpoint is done by whichever device has made it possible. Segments are opened and closed, and checkpoints asked for, by the
     /// first handle alone.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use vgas_nvm::{Volume, VolumeError};
 use vgas_shm::{Mapping, Span};
 
 pub const PAGE: usize = 4096;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A volume with some memory for pages.
 pub struct Bench {
@@ -60,7 +60,7 @@ impl Bench {
                 let _ = rustix::event::poll(&mut descriptors, Some(&timeout));
                 self.volume.disarm();
             }
-            assert!(start.elapsed() < PATIENCE, "requests never finish: {}", self.volume.in_flight());
+            assert!(start.elapsed() < TIMEOUT, "requests never finish: {}", self.volume.in_flight());
         }
         let count = done.len();
         let outcomes: BTreeMap<_, _> = done.into_iter().map(|done| (done.key, done.result)).collect();

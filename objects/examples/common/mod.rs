@@ -184,7 +184,7 @@ fn in_job<P: Program>(program: &P) -> Outcome {
         .map_err(Into::into);
     let said = said.and_then(Option::transpose).and_then(|figures| count(&objects, figures));
     if let Err(error) = said {
-        // SAFETY: no segment is reached by it, nothing collective is under way, and no reference into the heap is left.
+        // SAFETY: no segment is reached by it, nothing collective is in flight, and no reference into the heap is left.
         let runtime = unsafe { objects.runtime() };
         if is_of_others(&*error) {
             // Why another rank is gone, is said by who started it.

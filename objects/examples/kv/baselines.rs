@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use vgas::{Arrived, GlobalAddress, Rank, Runtime, SegmentSpec};
 
-/// Requests that a client has under way at a time: more would wait in queues anyway.
+/// Requests that a client has in flight at a time: more would wait in queues anyway.
 const WINDOW: usize = 256;
 
 /// The handlers of a request and of its answer; programs have the indices from 128 on.
@@ -155,7 +155,7 @@ pub fn coherent<const N: usize>(runtime: &Runtime, plan: &Plan, zipf: Zipf) -> O
     })
 }
 
-/// With a message for each access of another rank's record, many of them under way.
+/// With a message for each access of another rank's record, many of them in flight.
 pub fn delegated<const N: usize>(runtime: &Runtime, plan: &Plan, zipf: Zipf) -> Outcome<Option<Report>> {
     let me = runtime.rank().0 as usize;
     let keys = (0..plan.records).map(key_of).filter(|key| plan.shard_of(*key) == me);
@@ -163,10 +163,10 @@ pub fn delegated<const N: usize>(runtime: &Runtime, plan: &Plan, zipf: Zipf) -> 
     runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() })?;
     ask_all(runtime, plan, zipf, |asked| {
         let mut found: Vec<Option<[u8; N]>> = vec![None; asked.len()];
-        let mut under_way = 0;
-        let hear = |found: &mut Vec<Option<[u8; N]>>, under_way: &mut usize| {
+        let mut in_flight = 0;
+        let hear = |found: &mut Vec<Option<[u8; N]>>, in_flight: &mut usize| {
             for (at, bytes) in own(&ANSWERS).drain(..) {
-                *under_way -= 1;
+                *in_flight -= 1;
                 if let (Some(place), Ok(value)) =
                     (found.get_mut(at as usize), <[u8; N]>::try_from(&bytes[..]))
                 {
@@ -189,15 +189,15 @@ pub fn delegated<const N: usize>(runtime: &Runtime, plan: &Plan, zipf: Zipf) -> 
                 }
                 let key = [request.key as u32, (request.key >> 32) as u32];
                 runtime.request(Rank(*shard as u32), ASK, &[at as u32, key[0], key[1]], write)?;
-                under_way += 1;
-                if under_way >= WINDOW {
+                in_flight += 1;
+                if in_flight >= WINDOW {
                     runtime.wait_until(|| own(&ANSWERS).len() >= WINDOW / 2)?;
-                    hear(&mut found, &mut under_way);
+                    hear(&mut found, &mut in_flight);
                 }
             }
         }
-        runtime.wait_until(|| own(&ANSWERS).len() >= under_way)?;
-        hear(&mut found, &mut under_way);
+        runtime.wait_until(|| own(&ANSWERS).len() >= in_flight)?;
+        hear(&mut found, &mut in_flight);
         Ok(found)
     })
 }

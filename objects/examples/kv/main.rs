@@ -43,7 +43,7 @@ struct Arguments {
     /// Requests of all clients together.
     #[arg(long, value_name = "COUNT", default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(1..))]
     operations: u64,
-    /// Requests that a client has under way at a time.
+    /// Requests that a client has in flight at a time.
     #[arg(long, value_name = "COUNT", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     batch: u64,
     /// Bytes of a value.

@@ -69,7 +69,7 @@ pub struct Plan {
     pub mix: Mix,
     pub records: u64,
     pub operations: u64,
-    /// Requests that a client has under way at a time.
+    /// Requests that a client has in flight at a time.
     pub batch: u64,
     /// As many as clients.
     pub shards: u64,

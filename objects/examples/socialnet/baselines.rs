@@ -40,7 +40,7 @@ const FOLLOW: u32 = 6;
 const ASK: u8 = 128;
 const ANSWER: u8 = 129;
 
-/// Requests that a client has under way at a time, and followers that one message brings.
+/// Requests that a client has in flight at a time, and followers that one message brings.
 const WINDOW: usize = 256;
 const BROUGHT: usize = 128;
 
@@ -293,7 +293,7 @@ pub fn join(is_delegated: bool) -> vgas::Result<Runtime> {
 /// What a client asks other ranks, many at a time.
 struct Asker<'r> {
     runtime: &'r Runtime,
-    under_way: usize,
+    in_flight: usize,
     heard: Vec<(u32, Vec<u64>)>,
 }
 
@@ -305,21 +305,21 @@ impl Asker<'_> {
         }
         let arguments = [number as u32, what, place as u32, value as u32, (value >> 32) as u32];
         self.runtime.request(Rank(rank), ASK, &arguments, &[])?;
-        self.under_way += 1;
-        if self.under_way >= WINDOW { self.hear(WINDOW / 2) } else { Ok(()) }
+        self.in_flight += 1;
+        if self.in_flight >= WINDOW { self.hear(WINDOW / 2) } else { Ok(()) }
     }
 
     fn hear(&mut self, count: usize) -> Outcome {
         self.runtime.wait_until(|| own(&ANSWERS).len() >= count)?;
         let answers = std::mem::take(&mut *own(&ANSWERS));
-        self.under_way -= answers.len();
+        self.in_flight -= answers.len();
         self.heard.extend(answers);
         Ok(())
     }
 
     /// All answers to what was asked.
     fn all(&mut self) -> Outcome<Vec<(u32, Vec<u64>)>> {
-        self.hear(self.under_way)?;
+        self.hear(self.in_flight)?;
         Ok(std::mem::take(&mut self.heard))
     }
 }
@@ -329,7 +329,7 @@ pub fn delegated(runtime: &Runtime, plan: &Plan, edges: &[Edge], zipf: Zipf) -> 
     let me = runtime.rank().0;
     *own(&OWN) = Own { words: table(edges, plan, me as usize), posts: vec![0; POSTS * POST] };
     runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() })?;
-    let asker = RefCell::new(Asker { runtime, under_way: 0, heard: Vec::new() });
+    let asker = RefCell::new(Asker { runtime, in_flight: 0, heard: Vec::new() });
     let of_user = |user: u32| (plan.shard_of(user) as u32, plan.place_of(user));
     let mut composed = 0;
     ask_all(runtime, plan, zipf, |client, asked| {
@@ -358,10 +358,10 @@ pub fn delegated(runtime: &Runtime, plan: &Plan, edges: &[Edge], zipf: Zipf) -> 
                     let mut followers = followers.to_vec();
                     let (rank, place) = of_user(request.user);
                     while followers.len() < *count as usize {
-                        let mut other = Asker { runtime, under_way: 0, heard: Vec::new() };
-                        // What is under way is heard first.
-                        let under_way = asker.under_way;
-                        asker.hear(under_way)?;
+                        let mut other = Asker { runtime, in_flight: 0, heard: Vec::new() };
+                        // What is in flight is heard first.
+                        let in_flight = asker.in_flight;
+                        asker.hear(in_flight)?;
                         other.ask(0, rank, FOLLOWERS, place, followers.len() as u64)?;
                         let more = other.all()?;
                         let Some((_, [_, some @ ..])) = more.first().map(|(at, words)| (at, &words[..]))

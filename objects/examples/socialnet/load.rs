@@ -60,7 +60,7 @@ pub type Text = [u8; TEXT];
 pub struct Plan {
     pub users: u32,
     pub operations: u64,
-    /// Requests that a client has under way at a time, at most.
+    /// Requests that a client has in flight at a time, at most.
     pub batch: u64,
     /// As many as clients.
     pub shards: u32,
@@ -129,9 +129,9 @@ pub struct Client {
     zipf: Zipf,
     share: u64,
     asked: u64,
-    /// When the requests under way were asked, or were to be asked: the first, and how far apart, in microseconds.
+    /// When the requests in flight were asked, or were to be asked: the first, and how far apart, in microseconds.
     since: [f64; 2],
-    under_way: u64,
+    in_flight: u64,
     pub answered: u64,
     /// Answers with posts that are none.
     pub wrong: u64,
@@ -151,7 +151,7 @@ impl Client {
             share,
             asked: 0,
             since: [0.0; 2],
-            under_way: 0,
+            in_flight: 0,
             answered: 0,
             wrong: 0,
             read: 0,
@@ -160,14 +160,14 @@ impl Client {
         }
     }
 
-    /// Everything that was under way is answered, so many microseconds after the beginning.
+    /// Everything that was in flight is answered, so many microseconds after the beginning.
     pub fn hear(&mut self, now: u64) {
         let [first, apart] = self.since;
-        for number in 0..self.under_way {
+        for number in 0..self.in_flight {
             self.waits.add((now as f64 - first - apart * number as f64).max(0.0) as u64, 1);
         }
-        self.answered += self.under_way;
-        self.under_way = 0;
+        self.answered += self.in_flight;
+        self.in_flight = 0;
     }
 
     /// Asks what it may: the shard, the request, and the text of a post. Yields whether there is nothing
@@ -193,7 +193,7 @@ impl Client {
             ask(plan.shard_of(user), Request { user, kind }, text);
         }
         self.asked += count;
-        self.under_way = count;
+        self.in_flight = count;
         count == 0 && self.asked == self.share
     }
 

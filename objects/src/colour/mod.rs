@@ -1,7 +1,7 @@
 //! The colour protocol, as a table: what becomes of a slot of the heap, and of the word that means it.
 //!
 //! The heap asks [`step`], and the walk in `walk.rs` asks the same function in every order that two objects, three nodes and their
-//! messages can come to. What the walk showed necessary, beside what drust-osdi24.txt §4.1.1 tells:
+//! messages can come to. What the walk showed necessary, beside what DRust §4.1.1 tells:
 //!
 //! * **The colours of a slot go on** when it is freed and used again. Copies that nobody holds stay findable until they are evicted, so that
 //!   a new object at an old address must not begin at an old colour.
@@ -52,7 +52,7 @@ pub enum Event {
     Write(Colour),
     /// The object is dropped, or has moved away, and its word had this colour.
     Free(Colour),
-    /// No node has a copy from here, nor a request for one under way.
+    /// No node has a copy from here, nor a request for one in flight.
     Confirmed,
 }
 

@@ -81,7 +81,7 @@ enum Fault {
     HintUnchecked,
     /// The label of a copy is looked at before its bytes are taken, and not after.
     LabelLookedAtOnce,
-    /// A home that knows of a copy takes the slot for marked, also when it has begun anew since.
+    /// A home that knows of a copy takes the slot for marked, also when it has begun again since.
     MarkSkippedByHint,
     /// The keeper of a copy evicts it while a rank of its node reads it.
     EvictedFromMate,
@@ -95,7 +95,7 @@ struct Name {
     colour: Colour,
 }
 
-/// A request that a node has under way: for what, what it brings once it was served, and whether who asked still borrows.
+/// A request that a node has in flight: for what, what it brings once it was served, and whether who asked still borrows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Fetch {
     object: usize,
@@ -150,7 +150,7 @@ impl State {
         self.borrows.iter().flatten().any(Option::is_some)
     }
 
-    /// Its bytes are about to change, or are no more: copies of it are others now, and what was under way is.
+    /// Its bytes are about to change, or are no more: copies of it are others now, and what was in flight is.
     fn stale(&mut self, object: usize) {
         let Some(name) = self.objects[object] else { return };
         for node in 0..NODES {
@@ -308,7 +308,7 @@ impl State {
     }
 
     /// A slot that is retired: its home asks all nodes, each drops what it has from there, and confirms; then it comes back. Requests that nobody
-    /// waits for any more may be under way meanwhile.
+    /// waits for any more may be in flight meanwhile.
     fn flush(
         &self,
         slot: usize,

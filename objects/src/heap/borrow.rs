@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, with_exposed_provenance, with_exposed_provenance_mut};
 
-/// An object that is borrowed for reading (drust-osdi24.txt, Algorithm 2): itself, or a copy that stays while this lives.
+/// An object that is borrowed for reading (DRust, Algorithm 2): itself, or a copy that stays while this lives.
 pub struct Ref<'b, T: Shareable> {
     value: NonNull<T>,
     /// Of a copy: what it counts as.
@@ -85,7 +85,7 @@ impl<T: Shareable + fmt::Debug> fmt::Debug for Ref<'_, T> {
     }
 }
 
-/// An object that is borrowed for writing (drust-osdi24.txt, Algorithm 1): it is in this rank's partition, in a colour that nobody has seen.
+/// An object that is borrowed for writing (DRust, Algorithm 1): it is in this rank's partition, in a colour that nobody has seen.
 pub struct MutRef<'b, T: Shareable> {
     owner: &'b mut DBox<T>,
 }

@@ -21,7 +21,7 @@ use std::panic::Location;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use vgas::Rank;
 
-/// An owned object of the global heap (drust-osdi24.txt §4.1.1): like a `Box`, unique, moved by moving the box, and freed with it. 16 bytes,
+/// An owned object of the global heap (DRust §4.1.1): like a `Box`, unique, moved by moving the box, and freed with it. 16 bytes,
 /// also in an `Option`.
 ///
 /// Reading brings a copy to this rank if the object is another's; the copy is found again as long as nobody has written. Writing

@@ -2,7 +2,7 @@
 
 use super::boxes::DBox;
 use super::error::ObjectError;
-use super::read_all::{ASKED_BYTES, FOUND_BYTES, NotRead, UNDER_WAY, given};
+use super::read_all::{ASKED_BYTES, FOUND_BYTES, IN_FLIGHT, NotRead, given};
 use super::remote::REST_BYTES;
 use super::shape::Shape;
 use super::vec::DVec;
@@ -119,7 +119,7 @@ impl Heap {
             }
         }
         let most = self.runtime.medium_bytes_max().saturating_sub(REST_BYTES);
-        let mut under_way = VecDeque::new();
+        let mut in_flight = VecDeque::new();
         for (node, list) in lists {
             let mut list = list.into_iter().peekable();
             while list.peek().is_some() {
@@ -131,16 +131,16 @@ impl Heap {
                 });
                 let next: Vec<_> = fits.take(LIST_READS_MAX.min(most / ASKED_BYTES).max(1)).collect();
                 let reads = next.iter().map(|one| self.read_of(one)).collect();
-                if under_way.len() >= UNDER_WAY
-                    && let Some((call, list)) = under_way.pop_front()
+                if in_flight.len() >= IN_FLIGHT
+                    && let Some((call, list)) = in_flight.pop_front()
                 {
                     self.take_over(call, list)?;
                 }
-                under_way
+                in_flight
                     .push_back((self.runtime.start_call::<HeapService>(node, &Request::All(reads)), next));
             }
         }
-        under_way.into_iter().try_for_each(|(call, list)| self.take_over(call, list))
+        in_flight.into_iter().try_for_each(|(call, list)| self.take_over(call, list))
     }
 
     /// The node that is asked for an object together with others of its; none for one that is brought by itself.

@@ -194,7 +194,7 @@ pub(super) struct Drops {
     /// How many it has let go of, told or not.
     let_go: AtomicU64,
     done: AtomicU64,
-    /// Reads that were given up, and are under way; some are over since they were looked at.
+    /// Reads that were given up, and are in flight; some are over since they were looked at.
     given_up: Mutex<Vec<PendingCall<'static, Answer>>>,
     given_up_count: AtomicUsize,
 }

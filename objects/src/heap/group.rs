@@ -1,4 +1,4 @@
-//! Groups: an object and all that is tied to it, which come by one message and its answer (drust-osdi24.txt §4.1.3).
+//! Groups: an object and all that is tied to it, which come by one message and its answer (DRust §4.1.3).
 //!
 //! Who reads an object tells its home where in values of its type, and of the types that are tied to it, the words of tied objects are. The home
 //! follows them as far as the answer has room ([`crate::service`]), and sends their words and bytes. A reader keeps them as copies, which it

@@ -18,7 +18,7 @@ use vgas::service::PendingCall;
 /// What a message has beside an object's bytes, at most.
 const REST_BYTES: usize = 64;
 
-/// Parts of a large object that are under way at a time.
+/// Parts of a large object that are in flight at a time.
 const PARTS: usize = 8;
 
 impl<T: Shareable> DBox<T> {
@@ -66,7 +66,7 @@ struct Coming {
     found: Vec<u8>,
     bytes: usize,
     served: Option<u64>,
-    /// Of what is under way: the beginning; and the calls.
+    /// Of what is in flight: the beginning; and the calls.
     parts: VecDeque<PendingCall<'static, Answer>>,
     asked: usize,
 }

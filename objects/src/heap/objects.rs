@@ -272,7 +272,7 @@ impl Objects {
         Ok(())
     }
 
-    /// A barrier that tidies up: what ranks have dropped of each other's is gone after it, with all that it owned, and slots whose colours are used up begin anew,
+    /// A barrier that tidies up: what ranks have dropped of each other's is gone after it, with all that it owned, and slots whose colours are used up begin again,
     /// if no rank uses copies from there. Collective.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Objects without a box, for those who keep their names in ways of their own (drust-osdi24.txt §4.1.1).
+//! Objects without a box, for those who keep their names in ways of their own (DRust §4.1.1).
 //!
 //! [`DBox::into_raw`] and [`DBox::from_raw`] give a box up, and make one again. [`dalloc`], [`dread`], [`dwrite`] and [`dfree`] need none: the object
 //! stays where it was placed, and nothing of it is kept. Of another node, reading and writing cost a message and its answer each time.

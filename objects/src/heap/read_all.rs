@@ -3,7 +3,7 @@
 //! Whatever is not here yet is claimed first, without waiting for anybody: another thread, or another rank of the node, may fetch some of the same
 //! objects, and wait for those of this one. Then all that was claimed is asked for, and becomes copies as by a single read. What others fetch
 //! is looked for last; so is what a home did not give in this way: it is asked for by itself, and said of it why it cannot be had.
-//! What is larger than a message comes by a get, many of which are under way at a time, after all of them were marked as served together.
+//! What is larger than a message comes by a get, many of which are in flight at a time, after all of them were marked as served together.
 
 use super::borrow::Ref;
 use super::boxes::DBox;
@@ -30,11 +30,11 @@ use vgas::{Change, GlobalAddress, NodeId};
 pub(super) const ASKED_BYTES: usize = 64;
 pub(super) const FOUND_BYTES: usize = 8;
 
-/// Messages that are under way at a time.
-pub(super) const UNDER_WAY: usize = 32;
+/// Messages that are in flight at a time.
+pub(super) const IN_FLIGHT: usize = 32;
 
-/// Bytes of large objects that are under way at a time, but for the last of them.
-const BYTES_UNDER_WAY: usize = 16 << 20;
+/// Bytes of large objects that are in flight at a time, but for the last of them.
+const BYTES_IN_FLIGHT: usize = 16 << 20;
 
 /// One of many objects could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -287,7 +287,7 @@ impl Heap {
         let most = self.runtime.medium_bytes_max().saturating_sub(REST_BYTES);
         let reads_max = LIST_READS_MAX.min(most / ASKED_BYTES).max(1);
         let mut open: FxHashMap<NodeId, (Vec<Coming>, usize)> = FxHashMap::default();
-        let mut under_way = VecDeque::new();
+        let mut in_flight = VecDeque::new();
         for (node, one) in coming {
             let (list, bytes) = open.entry(node).or_default();
             let more = one.shape.bytes + FOUND_BYTES;
@@ -295,15 +295,15 @@ impl Heap {
             let most = if one.shape.group.is_some() { most / 2 } else { most };
             if *bytes + more > most || list.len() == reads_max {
                 *bytes = 0;
-                self.send_list(node, std::mem::take(list), &mut under_way, found)?;
+                self.send_list(node, std::mem::take(list), &mut in_flight, found)?;
             }
             *bytes += more;
             list.push(one);
         }
         for (node, (list, _)) in open {
-            self.send_list(node, list, &mut under_way, found)?;
+            self.send_list(node, list, &mut in_flight, found)?;
         }
-        under_way.into_iter().try_for_each(|(call, list)| self.take_in(call, list, found))
+        in_flight.into_iter().try_for_each(|(call, list)| self.take_in(call, list, found))
     }
 
     /// Gets what is larger than a message. What cannot be had in this way is not found.
@@ -312,7 +312,7 @@ impl Heap {
         while coming.peek().is_some() {
             let mut bytes = 0;
             let next = std::iter::from_fn(|| {
-                let one = coming.next_if(|_| bytes < BYTES_UNDER_WAY)?;
+                let one = coming.next_if(|_| bytes < BYTES_IN_FLIGHT)?;
                 bytes += one.shape.bytes;
                 Some(one)
             });
@@ -347,11 +347,11 @@ impl Heap {
         &'static self,
         node: NodeId,
         list: Vec<Coming>,
-        under_way: &mut VecDeque<(PendingCall<'static, Answer>, Vec<Coming>)>,
+        in_flight: &mut VecDeque<(PendingCall<'static, Answer>, Vec<Coming>)>,
         found: &mut [Option<Held>],
     ) -> Result<(), (usize, ObjectError)> {
-        if under_way.len() >= UNDER_WAY
-            && let Some((call, list)) = under_way.pop_front()
+        if in_flight.len() >= IN_FLIGHT
+            && let Some((call, list)) = in_flight.pop_front()
         {
             self.take_in(call, list, found)?;
         }
@@ -365,7 +365,7 @@ impl Heap {
         };
         // Where that cannot be sent, each by itself says why.
         if let Ok(call) = self.runtime.start_call::<HeapService>(node, &request) {
-            under_way.push_back((call, list));
+            in_flight.push_back((call, list));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A second place for every rank's objects, and how they are used again from there when a node is lost (drust-osdi24.txt §4.2.3).
+//! A second place for every rank's objects, and how they are used again from there when a node is lost (DRust §4.2.3).
 //!
 //! With [`HeapOptions::replicas`](super::HeapOptions) a rank's partition has a *backup*: as many bytes in a further segment, of a rank of the next node, at the
 //! same offsets. It is tiered memory, so it takes NVMe, and DRAM only while it is written or read.

@@ -6,8 +6,8 @@
 //! otherwise where it places something, which may be within [`Objects::run`](super::Objects::run). Who is asked answers where it places something itself, and
 //! within a run also when it computes (`task/watch.rs`).
 //!
-//! One question of a rank is under way at a time, and none while it is at a barrier, which asks about the same slots; a question is over, its slots begin
-//! anew, and the next is chosen, under one lock. So a slot that is asked about stays retired until its question is over, and what was confirmed was
+//! One question of a rank is in flight at a time, and none while it is at a barrier, which asks about the same slots; a question is over, its slots begin
+//! again, and the next is chosen, under one lock. So a slot that is asked about stays retired until its question is over, and what was confirmed was
 //! confirmed since. An answer to a question that is over means nothing. What somebody still uses is asked about again after a while, after all
 //! others.
 //!
@@ -86,7 +86,7 @@ pub(super) fn bit(bits: &[u8], at: usize) -> bool {
     bits.get(at / 8).is_some_and(|byte| (byte >> (at % 8)) & 1 == 1)
 }
 
-/// A question that is under way.
+/// A question that is in flight.
 #[derive(Debug)]
 struct Question {
     addresses: Vec<u64>,
@@ -132,7 +132,7 @@ impl Questions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is under way counts no more, and nothing is asked until this is dropped.
+    /// What is in flight counts no more, and nothing is asked until this is dropped.
     pub fn at_barrier(&self) -> AtBarrier<'_> {
         let mut state = self.state();
         (state.is_at_barrier, state.asked) = (true, None);
@@ -203,7 +203,7 @@ impl State {
         new.take(ASKED_MAX).copied().collect()
     }
 
-    /// Begins a question about some of these to those ranks; none while one is under way, or at a barrier.
+    /// Begins a question about some of these to those ranks; none while one is in flight, or at a barrier.
     fn begin(&mut self, retired: &[u64], ranks: impl Iterator<Item = Rank>, now: Instant) -> Option<Said> {
         if self.asked.is_some() || self.is_at_barrier || retired.is_empty() {
             return None;
@@ -304,13 +304,13 @@ impl Heap {
         Ok(is_free)
     }
 
-    /// Slots begin anew that all others have said to have no copies from.
+    /// Slots begin again that all others have said to have no copies from.
     pub(super) fn revive_answered(&self) -> Result<(), ObjectError> {
         let mut state = self.questions.state();
         self.revive(&state.end_answered().unwrap_or_default())
     }
 
-    /// These slots of this rank's begin anew.
+    /// These slots of this rank's begin again.
     pub(super) fn revive(&self, addresses: &[u64]) -> Result<(), ObjectError> {
         let mut slabs = self.slabs();
         for offset in addresses.iter().filter_map(|address| OWN.offset_of(*address)) {

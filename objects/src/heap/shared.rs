@@ -180,7 +180,7 @@ impl<'m> Shared<'m> {
         Some(Look::Fetch(at))
     }
 
-    /// Claims are a few instructions; who finds one under way sleeps all the same, because its rank may not have a core.
+    /// Claims are a few instructions; who finds one in flight sleeps all the same, because its rank may not have a core.
     fn lock<E>(&self, at: usize, go_on: &mut impl FnMut() -> Result<(), E>) -> Result<(), E> {
         let claims = &self.entries[at].claims;
         if claims.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {

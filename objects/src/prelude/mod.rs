@@ -1,5 +1,5 @@
 //! Std's names for owned objects: a program of boxes, vectors, text, maps, shared values, locks, threads and channels becomes one of many nodes
-//! by other imports, and a derive on its types (drust-osdi24.txt §5).
+//! by other imports, and a derive on its types (DRust §5).
 //!
 //! ```no_run
 //! use vgas_objects::{dvec as vec, prelude::*};

@@ -95,7 +95,7 @@ mod tests {
         assert!(trial.service().waiting.is_empty());
     }
 
-    /// Goal: nobody goes on before all have come, one of them is the last, and the next round begins anew; who means another barrier is
+    /// Goal: nobody goes on before all have come, one of them is the last, and the next round begins again; who means another barrier is
     /// refused, and in nobody's way.
     #[test]
     fn all_go_on_together() {

@@ -141,7 +141,7 @@ pub(crate) struct HeapService {
     free: VecDeque<Freeing>,
 }
 
-/// A read under way.
+/// A read in flight.
 #[derive(Debug)]
 struct Reading {
     asker: Asker,
@@ -613,7 +613,7 @@ impl HeapService {
 }
 
 impl HeapService {
-    /// Whether nothing is under way.
+    /// Whether nothing is in flight.
     #[cfg(any(test, fuzzing))]
     pub(super) fn is_idle(&self) -> bool {
         self.reads.is_empty() && self.free.is_empty() && self.lists.is_empty() && self.listed == 0

@@ -126,7 +126,7 @@ impl Held {
 
 /// What was said to the home and is not done yet.
 #[derive(Debug)]
-enum UnderWay {
+enum InFlight {
     Read(Call, Place, How),
     /// None: who has left it waits for a condition, or is lost.
     Written(Option<Call>, Place),
@@ -137,7 +137,7 @@ enum UnderWay {
 pub(crate) struct LockService {
     next: u64,
     held: HashMap<Place, Held>,
-    under_way: HashMap<u64, UnderWay>,
+    in_flight: HashMap<u64, InFlight>,
     conditions: HashMap<u64, VecDeque<Sleeper>>,
     /// Calls of [`Request::Settle`], each with the last ticket before it.
     settling: VecDeque<(u64, Call)>,
@@ -206,8 +206,8 @@ impl Service for LockService {
     }
 
     fn done(&mut self, ticket: u64, result: Result<Vec<u8>, Failure>, home: &mut Home<'_, Self>) {
-        match self.under_way.remove(&ticket) {
-            Some(UnderWay::Read(call, place, how)) => {
+        match self.in_flight.remove(&ticket) {
+            Some(InFlight::Read(call, place, how)) => {
                 let is_kept = result.is_ok() && how != How::Copy;
                 if !is_kept {
                     self.leave(place, call.from(), how.is_shared());
@@ -222,7 +222,7 @@ impl Service for LockService {
                     self.grant(place, home);
                 }
             }
-            Some(UnderWay::Written(call, place)) => {
+            Some(InFlight::Written(call, place)) => {
                 if let Some(held) = self.held.get_mut(&place) {
                     held.is_written = false;
                 }
@@ -287,8 +287,8 @@ impl LockService {
     fn answer_settled(&mut self, home: &mut Home<'_, Self>) {
         while let Some(&(last, _)) = self.settling.front() {
             let is_write =
-                |(ticket, what): (&u64, &UnderWay)| *ticket <= last && matches!(what, UnderWay::Written(..));
-            if self.under_way.iter().any(is_write) {
+                |(ticket, what): (&u64, &InFlight)| *ticket <= last && matches!(what, InFlight::Written(..));
+            if self.in_flight.iter().any(is_write) {
                 return;
             }
             let Some((_, call)) = self.settling.pop_front() else { return };
@@ -325,7 +325,7 @@ impl LockService {
             }
             self.next += 1;
             home.read(Rank(place.0), place.1, first.bytes, self.next);
-            self.under_way.insert(self.next, UnderWay::Read(first.call, place, first.how));
+            self.in_flight.insert(self.next, InFlight::Read(first.call, place, first.how));
         }
         if held.is_idle() {
             self.held.remove(&place);
@@ -349,7 +349,7 @@ impl LockService {
         }
         self.next += 1;
         home.write(Rank(place.0), place.1, data, self.next);
-        self.under_way.insert(self.next, UnderWay::Written(call, place));
+        self.in_flight.insert(self.next, InFlight::Written(call, place));
     }
 
     fn unlock(&mut self, call: Call, place: Place, changed: Option<Bytes>, home: &mut Home<'_, Self>) {
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(trial.answer(calls[4]), granted(&[7, 8]));
         trial.tell(Rank(0), &unlock(None));
         trial.finish();
-        assert!(trial.service().held.is_empty() && trial.service().under_way.is_empty());
+        assert!(trial.service().held.is_empty() && trial.service().in_flight.is_empty());
     }
 
     /// Goal: who does not have it cannot give it back or change it; who only tries does not wait; what is nowhere is refused, and in

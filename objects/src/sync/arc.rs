@@ -1,4 +1,4 @@
-//! Values with several owners (drust-osdi24.txt §4.1.2).
+//! Values with several owners (DRust §4.1.2).
 //!
 //! # Rules for the unsafe code in this file
 //!

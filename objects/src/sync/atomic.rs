@@ -1,4 +1,4 @@
-//! Numbers that all ranks update where they are (drust-osdi24.txt §4.1.3).
+//! Numbers that all ranks update where they are (DRust §4.1.3).
 
 use crate::heap::{DBox, ObjectError, Refused, update};
 use crate::{Portable, Shareable};

@@ -1,4 +1,4 @@
-//! Channels: values go from ranks to one that receives them, as they are (drust-osdi24.txt §4.1.2).
+//! Channels: values go from ranks to one that receives them, as they are (DRust §4.1.2).
 
 use super::outlet::{
     BATCH_BYTES, Kind, Name, Outlet, Unsent, has_left, let_leave, outlet, settle_for, visited,

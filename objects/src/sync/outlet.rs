@@ -1,6 +1,6 @@
 //! What a rank has sent into a channel and its home has not taken yet.
 //!
-//! One message is under way at a time; what is sent meanwhile follows together in the next one, so that a stream takes fewer messages
+//! One message is in flight at a time; what is sent meanwhile follows together in the next one, so that a stream takes fewer messages
 //! the faster it comes. Whoever waits drives it, and where nobody does, a thread that sleeps unless something is left behind
 //! (the *driver*). Units of senders are kept here, as in `units.rs`, until a sender of this rank is dropped.
 
@@ -69,10 +69,10 @@ struct State {
     /// Units of senders that are kept, and that are to be given back when all is sent.
     units: u64,
     left: u64,
-    /// What follows the message that is under way.
+    /// What follows the message that is in flight.
     values: Vec<u8>,
     count: usize,
-    under_way: Option<PendingCall<'static, Answer>>,
+    in_flight: Option<PendingCall<'static, Answer>>,
     /// Values in it.
     flying: usize,
     /// Values that were sent, and that the home has taken, or refused.
@@ -129,7 +129,7 @@ struct Refused {
 
 impl State {
     fn is_idle(&self) -> bool {
-        self.count == 0 && self.under_way.is_none() && self.left == 0 && self.refused.count == 0
+        self.count == 0 && self.in_flight.is_none() && self.left == 0 && self.refused.count == 0
     }
 
     fn has_room(&self, most: usize) -> bool {
@@ -138,7 +138,7 @@ impl State {
 
     /// Whether all that was sent is at the home, or on its way there.
     fn is_sent(&self) -> bool {
-        self.count == 0 && self.under_way.as_ref().is_none_or(PendingCall::is_sent)
+        self.count == 0 && self.in_flight.as_ref().is_none_or(PendingCall::is_sent)
     }
 
     /// The same, and so are senders that are gone.
@@ -146,10 +146,10 @@ impl State {
         self.left == 0 && self.is_sent()
     }
 
-    /// The home cannot be had: nothing is under way any more, and nothing follows. Nobody is to wait for it.
+    /// The home cannot be had: nothing is in flight any more, and nothing follows. Nobody is to wait for it.
     fn give_up(&mut self) {
         self.is_broken = true;
-        (self.under_way, self.left) = (None, 0);
+        (self.in_flight, self.left) = (None, 0);
         self.taken += (std::mem::take(&mut self.flying) + self.count) as u64;
         self.refuse();
     }
@@ -193,7 +193,7 @@ pub(super) fn let_leave(name: Name) -> Result<(), ObjectError> {
     outlet.map_or(Ok(()), |outlet| outlet.until(None, State::has_left).map(drop))
 }
 
-/// Looks after what is under way, without waiting.
+/// Looks after what is in flight, without waiting.
 pub(crate) fn look() {
     let all: Vec<_> = outlets(|all| all.values().cloned().collect());
     for outlet in all {
@@ -223,7 +223,7 @@ impl Outlet {
     /// Takes in what was answered, and sends what follows; never waits.
     fn go_on(&self) -> Result<(), ObjectError> {
         let state = &mut *self.state();
-        if let Some(call) = &mut state.under_way {
+        if let Some(call) = &mut state.in_flight {
             let answer = match call.test() {
                 Ok(Some(answer)) => answer,
                 Ok(None) => return Ok(()),
@@ -232,7 +232,7 @@ impl Outlet {
                     return Err(vgas::Error::from(why).into());
                 }
             };
-            state.under_way = None;
+            state.in_flight = None;
             let flown = std::mem::take(&mut state.flying);
             state.taken += flown as u64;
             if !answer.is_whole(self.kind.bytes, flown) {
@@ -268,10 +268,10 @@ impl Outlet {
         }
     }
 
-    /// Sends what is to be sent, when nothing is under way; never waits.
+    /// Sends what is to be sent, when nothing is in flight; never waits.
     fn begin(&self, state: &mut State) -> Result<(), ObjectError> {
         let (node, channel) = (NodeId(self.name.0), self.name.1);
-        let request = if state.under_way.is_some() {
+        let request = if state.in_flight.is_some() {
             return Ok(());
         } else if state.count > 0 {
             state.flying = std::mem::take(&mut state.count);
@@ -285,7 +285,7 @@ impl Outlet {
         let called = job().and_then(|job| Ok(job.start_call::<ChannelService>(node, &request)?));
         match called {
             Ok(call) => {
-                state.under_way = Some(call);
+                state.in_flight = Some(call);
                 Ok(())
             }
             Err(why) => {
@@ -370,7 +370,7 @@ impl Outlet {
 
     /// Waits until the home has taken all; false: nobody receives.
     pub fn flush(&self) -> Result<bool, Unsent> {
-        self.until(None, |state| state.count == 0 && state.under_way.is_none())?;
+        self.until(None, |state| state.count == 0 && state.in_flight.is_none())?;
         let mut state = self.state();
         if state.is_broken {
             return Err(self.broken().into());

@@ -11,7 +11,7 @@ const RANKS: usize = 3;
 const DRAWN: u64 = 2;
 /// Units of owners, and of watchers, that all have together.
 const UNITS: u64 = 2;
-/// What is under way at a time.
+/// What is in flight at a time.
 const DEEDS: usize = 2;
 
 /// A mistake.
@@ -108,7 +108,7 @@ impl State {
         self.ranks.iter().map(of).sum()
     }
 
-    fn under_way(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.ranks.iter().map(|has| has.deeds.len()).sum()
     }
 
@@ -132,7 +132,7 @@ impl State {
         if writers.count() > 0 && units != OWNER {
             return Err(format!("somebody writes beside {units:#x}"));
         }
-        if units == 0 && self.under_way() == 0 && (self.has_value || self.has_place) {
+        if units == 0 && self.in_flight() == 0 && (self.has_value || self.has_place) {
             return Err("the value, or its place, is never free".into());
         }
         Ok(())
@@ -225,7 +225,7 @@ impl Walk {
         let own = owners(has.handles) - of(&is_borrowed);
         let watching = watchers(has.handles) - of(&|deed| matches!(deed, Deed::Upgrade(_) | Deed::Undo));
         let mut all = Vec::new();
-        let (some, few) = (state.units(), state.under_way() < DEEDS);
+        let (some, few) = (state.units(), state.in_flight() < DEEDS);
         let (may_own, may_watch) = (owners(some) < UNITS, watchers(some) < UNITS);
         for other in (0..RANKS).filter(|other| *other != rank) {
             for (unit, _) in [(OWNER, own), (WATCHER, watching)].iter().filter(|(_, there)| *there > 0) {
@@ -307,7 +307,7 @@ impl Walk {
         Ok(next)
     }
 
-    /// The next step of what is under way.
+    /// The next step of what is in flight.
     fn go_on(&self, state: &State, rank: usize, at: usize) -> Next {
         let mut next = state.clone();
         let deed = next.ranks[rank].deeds.swap_remove(at);

@@ -38,7 +38,7 @@ impl Drop for Holds {
 }
 
 /// Something has come into this process by which tasks wait for each other, or a task of a process where that is so: a task may find such
-/// a thing only when it is under way.
+/// a thing only when it is in flight.
 pub(crate) fn meet() {
     if !MEET.load(Ordering::Relaxed) {
         MEET.store(true, Ordering::Relaxed);

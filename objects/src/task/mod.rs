@@ -1,4 +1,4 @@
-//! Tasks: functions that run where their objects are, or wherever nothing else is done (drust-osdi24.txt §4.2).
+//! Tasks: functions that run where their objects are, or wherever nothing else is done (DRust §4.2).
 //!
 //! # Rules for the unsafe code in this folder
 //!

@@ -1,5 +1,5 @@
 //! Values of types that are not [`Portable`], in the heap: as rkyv archives them, and read where they are, without making
-//! them anew.
+//! them again.
 
 use crate::glue::Glue;
 use crate::layout::Layout;

@@ -9,7 +9,7 @@ use vgas_objects::{DBox, DVec, HeapOptions, MutRef, Objects, Word};
 pub const ALL: &[Scenario] = &[Scenario {
     name: "forgotten",
     jobs: JOBS,
-    // So few that slots retire, and begin anew where nobody has copies.
+    // So few that slots retire, and begin again where nobody has copies.
     heap: HeapOptions { last_colour: 2, ..HEAP },
     rank: forgotten,
     ends_with: None,

@@ -267,7 +267,7 @@ fn raw<const N: usize>(objects: &Objects) -> Outcome {
     Ok(())
 }
 
-/// Goal: an object that is read by others after each write uses up its colours, moves, and its slots begin anew when nobody has copies.
+/// Goal: an object that is read by others after each write uses up its colours, moves, and its slots begin again when nobody has copies.
 fn colours(objects: &Objects, _seed: u64) -> Outcome {
     let (me, ranks) = (objects.rank(), objects.ranks());
     let mut number = (me == Rank(0)).then(|| DBox::new(0u64));

@@ -119,10 +119,10 @@ mod tests {
         Key { team: 0, sequence: sequence::RANKS, number }.words(call, tag, what, about)
     }
 
-    /// Goal: where a node is lost, operations that are under way end with an error that says so, in which nobody is blamed for it; later ones
+    /// Goal: where a node is lost, operations that are in flight end with an error that says so, in which nobody is blamed for it; later ones
     /// do not begin; and the endpoint goes on.
     #[test]
-    fn a_loss_ends_what_is_under_way() {
+    fn a_loss_ends_what_is_in_flight() {
         let engine = engine_with(|endpoint| endpoint.survive(|_| {}).unwrap());
         let exchanges = begin(&engine);
         engine.endpoint.lose_node(NodeId(RANKS - 1));

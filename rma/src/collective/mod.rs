@@ -20,7 +20,7 @@
 //! program polls or waits.
 //!
 //! Members begin the collectives of a team in the same order; they are numbered by team and sequence, so that any number may be
-//! under way, and teams may overlap. Nothing is awaited but what the data asks for: the root of a broadcast waits for nobody.
+//! in flight, and teams may overlap. Nothing is awaited but what the data asks for: the root of a broadcast waits for nobody.
 //! Members that do not agree are told so: strings say which collective they belong to, and whoever finds another one, another
 //! length, or a string of an operation that has ended without it, *spoils* the team and tells all its members why
 //! ([`RmaError::Collective`]).
@@ -295,7 +295,7 @@ impl Collectives {
         self.give_up(standing);
     }
 
-    /// A node is lost: what is under way ends, in all teams, as what all ranks do together does. Nobody is told: each rank hears of it.
+    /// A node is lost: what is in flight ends, in all teams, as what all ranks do together does. Nobody is told: each rank hears of it.
     fn lose(&self) {
         let standings: Vec<_> = lock(&self.standings).values().cloned().collect();
         for standing in standings {

@@ -164,7 +164,7 @@ pub(super) struct Near {
     combining: AtomicUsize,
     /// Some operation is in flight, and counted as the endpoint's work.
     is_any_in_flight: AtomicBool,
-    patience: Patience,
+    spin_budget: SpinBudget,
 }
 
 #[derive(Default)]
@@ -218,7 +218,7 @@ impl Near {
             state: BiasedLock::new(State::default()),
             combining: AtomicUsize::new(0),
             is_any_in_flight: AtomicBool::new(false),
-            patience: Patience::default(),
+            spin_budget: SpinBudget::default(),
         }))
     }
 
@@ -658,7 +658,7 @@ impl NearOperation {
         }
         let began = Instant::now();
         let is_spare = cores::spare();
-        let most = if is_spare { SPIN_MAX } else { near.patience.next() };
+        let most = if is_spare { SPIN_MAX } else { near.spin_budget.next() };
         let mut has_come = false;
         while !has_come && began.elapsed() < most {
             has_come = is_done(LOOKS_PER_POLL);
@@ -673,7 +673,7 @@ impl NearOperation {
             }
         }
         if !is_spare {
-            near.patience.learn(most, has_come);
+            near.spin_budget.learn(most, has_come);
         }
         Ok(has_come)
     }
@@ -694,12 +694,12 @@ const WAITS_PER_TRY: u32 = 64;
 /// their cores together for a time slice, and answers come at once; where several members share a core, answers come only if this one
 /// leaves it. It learns from outcomes: twice as long after an answer, half as long without one.
 #[derive(Default)]
-struct Patience {
+struct SpinBudget {
     nanoseconds: AtomicU32,
     waits: AtomicU32,
 }
 
-impl Patience {
+impl SpinBudget {
     fn next(&self) -> Duration {
         let learnt = Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed).into());
         if learnt >= SPIN_MIN {

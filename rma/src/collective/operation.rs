@@ -123,7 +123,7 @@ impl Operation {
     }
 
     /// How it has ended on this rank; none while it has not. Complete means that what this rank gets is there, and what it gives
-    /// has left; others may be under way.
+    /// has left; others may be in flight.
     ///
     /// # Errors
     /// [`RmaError::Collective`] when its team is spoilt, [`RmaError::PeerLost`] when a node is lost.

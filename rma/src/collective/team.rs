@@ -214,7 +214,7 @@ impl Team {
         }
     }
 
-    /// What all members have called the last barrier that was passed here; none before the first, and while one is under way.
+    /// What all members have called the last barrier that was passed here; none before the first, and while one is in flight.
     pub fn barrier_result(&self) -> Option<Name> {
         self.standing.barrier.result()
     }

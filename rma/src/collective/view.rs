@@ -1,4 +1,4 @@
-//! Bytes of a caller, read and written while an operation is under way.
+//! Bytes of a caller, read and written while an operation is in flight.
 //!
 //! The only unsafe code of this folder. Its rule: *whoever makes a view answers for the bytes* until the operation that it is
 //! given to is done. The engine keeps no view longer than that.

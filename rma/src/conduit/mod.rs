@@ -170,7 +170,7 @@ pub trait Conduit: Trusted + Send + Sync {
     /// [forget](Self::forget) it.
     fn offer(&self, _region: RegionId, _memory: Span) {}
 
-    /// A region is none any more: nobody here uses it, and no operation on it is under way. What was registered of it is given
+    /// A region is none any more: nobody here uses it, and no operation on it is in flight. What was registered of it is given
     /// back, so that keys of it are refused from now on, and what its server granted is forgotten, because another region may
     /// have the name next.
     fn forget(&self, _owner: Peer, _region: RegionId) {}
@@ -240,10 +240,10 @@ pub trait Conduit: Trusted + Send + Sync {
         Ok(None)
     }
 
-    /// Ends the use of the conduit at the end of a job, for at most about `patience`: what was accepted arrives, if the
+    /// Ends the use of the conduit at the end of a job, for at most about `timeout`: what was accepted arrives, if the
     /// peers live, and every connected peer is told that nothing more will come, so that it does not take the end of this
     /// process for a loss. Afterwards sending is an error, polling still delivers what comes, and a peer that goes away is
     /// no loss. Called when all ranks have agreed to end (after a barrier); a second call does nothing. The default is that
     /// of a conduit whose peers notice nothing.
-    fn close(&self, _patience: Duration) {}
+    fn close(&self, _timeout: Duration) {}
 }

@@ -1,4 +1,4 @@
-//! Put and get into pinned segments, blocking and with explicit handles (GASNet's extended API; vgasnet.txt II.C).
+//! Put and get into pinned segments, blocking and with explicit handles (GASNet's extended API; vGASNet §II.C).
 //!
 //! Between members of a domain each of them is a bounds check and an inlined copy, complete when the call returns.
 //! Otherwise active messages to the agent of the target's node carry it.

@@ -6,7 +6,7 @@
 //!   handler of a library or program: what is for these stays where it is ([`Traffic::Below`]).
 //!
 //! The thread is started by the first operation that returns to its caller incomplete, and sleeps, without a clock, while
-//! nothing is under way. Operations that are waited for where they are started never wake it. Where the system refuses the
+//! nothing is in flight. Operations that are waited for where they are started never wake it. Where the system refuses the
 //! thread, operations go on when some thread polls or waits, as far as polls take them.
 
 use super::signals::with_signals_blocked;
@@ -26,7 +26,7 @@ const INTERVAL: Duration = Duration::from_micros(400);
 /// The thread's stack: a copy may touch a page of a tiered segment that has to be fetched first, which takes 64 KiB.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Who can have something under way: the cache, and collectives.
+/// Who can have something in flight: the cache, and collectives.
 const WORKS_MAX: usize = 2;
 
 /// The state of an endpoint's background.
@@ -34,10 +34,10 @@ const WORKS_MAX: usize = 2;
 pub(super) struct Background {
     works: [OnceLock<Weak<dyn Work>>; WORKS_MAX],
     /// Operations of all work.
-    under_way: AtomicUsize,
-    /// Set while something may be under way. Only the thread clears it, when nothing is.
+    in_flight: AtomicUsize,
+    /// Set while something may be in flight. Only the thread clears it, when nothing is.
     armed: AtomicBool,
-    /// Polls while armed that have looked at the network, too: whether somebody else looks after what is under way.
+    /// Polls while armed that have looked at the network, too: whether somebody else looks after what is in flight.
     polls: AtomicU32,
     /// None: the system has refused it.
     thread: OnceLock<Option<Thread>>,
@@ -67,7 +67,7 @@ impl Drop for Background {
 }
 
 impl Endpoint {
-    /// Names what is to go on while something of it is under way, beside what was named before: of the cache and of collectives,
+    /// Names what is to go on while something of it is in flight, beside what was named before: of the cache and of collectives,
     /// once each.
     pub fn set_work(&self, work: Weak<dyn Work>) {
         let left = self.background.works.iter().try_fold(work, |work, place| place.set(work).err().ok_or(()));
@@ -83,7 +83,7 @@ impl Endpoint {
 
     /// An operation of the [`Work`] returns to its caller incomplete: from now on it goes on by itself.
     pub fn work_started(&self) {
-        if self.background.under_way.fetch_add(1, Ordering::SeqCst) == 0 {
+        if self.background.in_flight.fetch_add(1, Ordering::SeqCst) == 0 {
             self.wake_sleeper();
         }
         self.look_after_it();
@@ -92,14 +92,14 @@ impl Endpoint {
     /// An operation of the [`Work`] returns to its caller incomplete, and goes on in polls and waits of this process only: the thread of
     /// the endpoint's own does not look after it.
     pub(crate) fn work_for_polls(&self) {
-        if self.background.under_way.fetch_add(1, Ordering::SeqCst) == 0 {
+        if self.background.in_flight.fetch_add(1, Ordering::SeqCst) == 0 {
             self.wake_sleeper();
         }
     }
 
     /// So many operations of the [`Work`] have ended.
     pub fn work_ended(&self, count: usize) {
-        self.background.under_way.fetch_sub(count, Ordering::SeqCst);
+        self.background.in_flight.fetch_sub(count, Ordering::SeqCst);
     }
 
     /// From now on the thread does nothing, and operations go on by polls alone; a look that it has begun may go on for a
@@ -116,7 +116,7 @@ impl Endpoint {
         drop(lock(&self.background.looking));
     }
 
-    /// Has the thread look after what is under way. Cheap while it does already.
+    /// Has the thread look after what is in flight. Cheap while it does already.
     #[inline]
     pub(super) fn look_after_it(&self) {
         // What was started comes first: either the thread finds it, or this finds that the thread has gone to sleep.
@@ -156,7 +156,7 @@ impl Endpoint {
     /// What every poll does besides delivering: lets the work go on.
     #[inline]
     pub(super) fn tend(&self) {
-        if self.background.under_way.load(Ordering::Relaxed) > 0 {
+        if self.background.in_flight.load(Ordering::Relaxed) > 0 {
             self.tend_work();
         }
     }
@@ -178,7 +178,7 @@ impl Endpoint {
 
     /// Lets the work go on, and tells those who wait for it.
     pub(super) fn advance_work(&self, extent: Extent) {
-        if self.background.under_way.load(Ordering::Relaxed) == 0 {
+        if self.background.in_flight.load(Ordering::Relaxed) == 0 {
             return;
         }
         let ended = self.works().map(|work| work.advance(extent)).sum();
@@ -188,14 +188,14 @@ impl Endpoint {
         }
     }
 
-    /// All work, as long as something of it is under way.
-    pub(super) fn work_under_way(&self) -> Vec<Arc<dyn Work>> {
-        let is_any = self.background.under_way.load(Ordering::Relaxed) > 0;
+    /// All work, as long as something of it is in flight.
+    pub(super) fn work_in_flight(&self) -> Vec<Arc<dyn Work>> {
+        let is_any = self.background.in_flight.load(Ordering::Relaxed) > 0;
         if is_any { self.works().collect() } else { Vec::new() }
     }
 
-    fn has_under_way(&self) -> bool {
-        self.background.under_way.load(Ordering::SeqCst) > 0
+    fn has_in_flight(&self) -> bool {
+        self.background.in_flight.load(Ordering::SeqCst) > 0
             || !self.operations.is_empty()
             || self.has_unsent()
     }
@@ -210,10 +210,10 @@ impl Endpoint {
         !self.background.is_over.load(Ordering::SeqCst) && self.check_failure().is_ok()
     }
 
-    /// One look of the thread. `seen`: the polls when it looked last. False: nothing is under way.
+    /// One look of the thread. `seen`: the polls when it looked last. False: nothing is in flight.
     fn look(&self, seen: &mut u32) -> bool {
         let _looking = lock(&self.background.looking);
-        if !self.may_look() || !self.has_under_way() {
+        if !self.may_look() || !self.has_in_flight() {
             return false;
         }
         let polls = self.background.polls.load(Ordering::Relaxed);
@@ -297,7 +297,7 @@ fn look_after(endpoint: &Weak<Endpoint>) {
         let Some(ours) = endpoint.upgrade() else { return };
         let background: &Background = &ours.background;
         if background.is_over.load(Ordering::SeqCst) {
-            // It stays armed: polls go on with what is under way.
+            // It stays armed: polls go on with what is in flight.
             background.armed.store(true, Ordering::SeqCst);
             return;
         }
@@ -308,7 +308,7 @@ fn look_after(endpoint: &Weak<Endpoint>) {
                 // What was started before that was cleared found it set.
                 fence(Ordering::SeqCst);
                 let is_over = background.is_over.load(Ordering::SeqCst);
-                if is_over || (ours.check_failure().is_ok() && ours.has_under_way()) {
+                if is_over || (ours.check_failure().is_ok() && ours.has_in_flight()) {
                     background.armed.store(true, Ordering::SeqCst);
                 }
             }

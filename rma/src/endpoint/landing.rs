@@ -90,7 +90,7 @@ mod tests {
             });
             assert!(endpoints[0].may_land(Peer(1)));
             let mut memory = [7u8; 24];
-            // SAFETY: the memory outlives the network, and is read when nothing is under way.
+            // SAFETY: the memory outlives the network, and is read when nothing is in flight.
             let landing = unsafe { endpoints[0].start_landing(Peer(1), memory[8..].as_mut_ptr(), 8) };
             *open.lock().unwrap() = Some(landing);
             let from = &endpoints[sender as usize];

@@ -2,7 +2,7 @@
 //!
 //! An [`Endpoint`] routes each message: to itself through a queue (or [inside the call](Endpoint::request_inline)), to members of its shared-memory domain through the
 //! `smp` conduit, to everybody else through the network conduit. Everything above active messages is built here once,
-//! for every conduit (GASNet specification 1.8, Core and Extended API; vgasnet.txt section II).
+//! for every conduit (GASNet specification 1.8, Core and Extended API; vGASNet §II).
 //!
 //! # Three moments
 //!

@@ -5,7 +5,7 @@
 //! that the node is lost ([`Endpoint::lose_node`]). From then on
 //!
 //! * what is sent to a peer of that node, and what waits for an answer of it, ends with [`RmaError::PeerLost`];
-//! * so does every barrier and collective of the job, under way or later: they are of all ranks;
+//! * so does every barrier and collective of the job, in flight or later: they are of all ranks;
 //! * what still comes from there is dropped: a process of the node that runs on for a moment changes nothing here;
 //! * everything else goes on.
 //!

@@ -25,7 +25,7 @@ use vgas_shm::bell::{self, Sleeps};
 use vgas_shm::{cores, fence};
 
 /// Looking around before it is asked whether a core is free: several round trips through shared memory. An answer that is
-/// under way already comes within it, also on a machine where none is free.
+/// in flight already comes within it, also on a machine where none is free.
 const SPIN: Duration = Duration::from_micros(2);
 
 /// Looking around while a core is free: about what it costs to be woken on an idle machine (16 to 44 µs across cores), so
@@ -339,7 +339,7 @@ impl Endpoint {
 
     /// Sleeps for at most so long. Whether something woke it.
     fn sleep_armed(&self, deadline: Option<Instant>, most: Option<Duration>) -> Result<bool> {
-        let work = self.work_under_way();
+        let work = self.work_in_flight();
         let mut descriptors: Vec<PollFd<'_>> = self
             .wait_descriptors()
             .into_iter()
@@ -408,7 +408,7 @@ impl Endpoint {
         }
     }
 
-    /// Something is under way from now on: a thread that sleeps sleeps on the descriptors of what was so before, and who started it may be
+    /// Something is in flight from now on: a thread that sleeps sleeps on the descriptors of what was so before, and who started it may be
     /// parked beside it.
     #[inline]
     pub(super) fn wake_sleeper(&self) {

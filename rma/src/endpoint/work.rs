@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 
 /// Operations of a layer above the endpoint that were started, and go on by steps.
 pub trait Work: Send + Sync {
-    /// Goes on with what is under way, without waiting or polling; returns how many operations have ended: the endpoint counts
+    /// Goes on with what is in flight, without waiting or polling; returns how many operations have ended: the endpoint counts
     /// them. Called by any thread, also by several at a time.
     fn advance(&self, extent: Extent) -> usize;
 
@@ -21,7 +21,7 @@ pub trait Work: Send + Sync {
         None
     }
 
-    /// The endpoint has failed: what is under way will not go on. To be told to who waits otherwise than in the endpoint; may be
+    /// The endpoint has failed: what is in flight will not go on. To be told to who waits otherwise than in the endpoint; may be
     /// called in a handler.
     fn failed(&self) {}
 }

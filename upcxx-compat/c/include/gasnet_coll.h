@@ -1,6 +1,6 @@
 /* Collective operations and teams of GASNet-1.
  *
- * Every node of a team calls the same collectives in the same order; any number of them may be under way, on any number
+ * Every node of a team calls the same collectives in the same order; any number of them may be in flight, on any number
  * of teams. A *team* is GASNET_TEAM_ALL or made by gasnet_coll_team_split; its nodes have positions in it (*ranks*). An
  * *image* is what takes part on its own: a node, or one of several threads of it in GASNET_TEAM_ALL, if
  * gasnet_coll_init says so; all images of a node call. In teams that were split, and with GASNET_COLL_NO_IMAGES, a node is one image.
@@ -72,7 +72,7 @@ GASNETT_BEGIN_EXTERNC
 /* ---- Types ---- */
 
 typedef uint32_t gasnet_image_t;
-/* An operation under way; null is one that is complete. */
+/* An operation in flight; null is one that is complete. */
 typedef struct gasnet_coll_handle_t_ *gasnet_coll_handle_t;
 #define GASNET_COLL_INVALID_HANDLE ((gasnet_coll_handle_t)0)
 

@@ -41,7 +41,7 @@ extern "C" {
 /* --- Types --- */
 
 typedef uint32_t vgasnet_node_t;            /* a rank */
-typedef vgasi_handle_t vgasnet_handle_t;    /* operations under way */
+typedef vgasi_handle_t vgasnet_handle_t;    /* operations in flight */
 typedef vgasi_value_t vgasnet_valget_handle_t;
 typedef void *vgasnet_token_t;              /* a message that is being handled */
 typedef struct vgasi_pin *vgasnet_pin_t;    /* a range that stays mapped */

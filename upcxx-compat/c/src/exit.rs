@@ -76,7 +76,7 @@ impl Reason {
 
 /// How long the announcement may take, which the launcher bounds below that; then how long what the client does at its exit
 /// may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes of the announcer's stack.
 const STACK_BYTES: usize = 256 << 10;
@@ -164,7 +164,7 @@ fn ask(stage: u32) -> bool {
 }
 
 fn wait_for_announcer() {
-    let timeout = futex::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let timeout = futex::Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
     loop {
         let stage = STAGE.load(Ordering::SeqCst);
         // Otherwise it was woken, interrupted, or too late to wait.
@@ -211,7 +211,7 @@ fn announce_when_asked() {
     }
     STAGE.store(ANNOUNCED, Ordering::SeqCst);
     let _ = futex::wake(&STAGE, futex::Flags::PRIVATE, 1);
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(TIMEOUT);
     // SAFETY: ends the process.
     unsafe { libc::_exit(STATUS.load(Ordering::SeqCst)) }
 }

@@ -1,4 +1,4 @@
-//! Operations under way: explicit handles, implicit ones by thread, access regions (GASNet 1.8, 3.3).
+//! Operations in flight: explicit handles, implicit ones by thread, access regions (GASNet 1.8, 3.3).
 //!
 //! A handle is a raw box, or null for what is complete. The headers never look inside. What it stands for goes on by itself,
 //! synchronised or not (`vgas_rma::endpoint`, `vgas_cache::client`).

@@ -112,14 +112,14 @@ fn serve() -> ! {
 /// Whether other threads can load libraries now: not while this one runs a constructor within `dlopen`, because the loader's lock is
 /// held until the constructor returns.
 fn loads_libraries() -> bool {
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
     let (done, has_loaded) = std::sync::mpsc::channel();
     let load = move || {
         // SAFETY: names the program itself, which stays loaded.
         let _program = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY) };
         let _ = done.send(());
     };
-    std::thread::Builder::new().spawn(load).is_ok() && has_loaded.recv_timeout(PATIENCE).is_ok()
+    std::thread::Builder::new().spawn(load).is_ok() && has_loaded.recv_timeout(TIMEOUT).is_ok()
 }
 
 /// Puts /dev/null where this process has been started without a standard stream: the first files and sockets of the job would

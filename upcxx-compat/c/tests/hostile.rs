@@ -12,7 +12,7 @@ use support::{Bench, Conduit, Mode, Program, finish, tiered};
 const STATUS: i32 = 3;
 
 /// How long what a job has left may take to go; its processes are ended, not waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -20,7 +20,7 @@ fn text_of(bytes: &[u8]) -> String {
 
 /// Waits until no process runs a program of this bench, and no file of a segment is left.
 fn nothing_is_left(bench: &Bench, scratch: &Path, what: &str) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut naps = 0;
     loop {
         let processes = std::fs::read_dir("/proc").expect("processes can be listed").flatten();

@@ -46,7 +46,7 @@ pub const OTHER_VARIABLES: &[(&str, &str)] = &[
 /// The fewest pages a cache may have: fewer could not hold what one operation and its neighbours need at once.
 pub const CACHE_PAGES_MIN: u64 = 16;
 
-/// The largest cache that `cache.size = auto` chooses: the pool of the paper's evaluation (vGASNet IV.C).
+/// The largest cache that `cache.size = auto` chooses: the pool of the paper's evaluation (vGASNet §IV.C).
 const AUTO_CACHE_MAX: u64 = 16 * GIB;
 
 /// Where to look for values.

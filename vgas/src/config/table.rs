@@ -35,7 +35,7 @@ choices! {
     pub enum ReplacementChoice {
         /// Least recently used, where pages that no other node has count as used more recently: it takes a read of NVMe to get one back.
         LruByCost = "lru-by-cost",
-        /// Least recently used, with a second chance in a FIFO for pages that are the only copy (vGASNet III.F).
+        /// Least recently used, with a second chance in a FIFO for pages that are the only copy (vGASNet §III.F).
         LruSecondChance = "lru-second-chance",
         /// Least recently used.
         Lru = "lru",
@@ -66,7 +66,7 @@ impl DeviceChoice {
 }
 
 choices! {
-    /// How plain loads and stores reach a tiered segment (vGASNet III.D).
+    /// How plain loads and stores reach a tiered segment (vGASNet §III.D).
     pub enum LocalMechanism {
         /// `userfaultfd` where it is allowed, `sigsegv` otherwise.
         Auto = "auto",
@@ -436,7 +436,7 @@ settings! {
     /// What vgas does beyond the paper or a plain cache, each to be switched off. For measuring what it brings
     /// (configs/ablation.toml), not for tuning: results are the same, only slower, or without a guard.
     ablation: AblationSettings {
-        /// Cooperative caching: a node that has a page answers for it, so that its home need not (vGASNet III.B).
+        /// Cooperative caching: a node that has a page answers for it, so that its home need not (vGASNet §III.B).
         cooperative: bool = "on", Node;
         /// A page that several nodes write in turn stays at home, and their puts and gets travel to it.
         in_place: bool = "on", Node;

@@ -3,7 +3,7 @@
 //! A lock that nobody waits for is its word alone, which ranks change by themselves where they have the page, and this service
 //! for the others. When somebody has to wait, the service takes the word ([`SERVED`]): from then on nobody else can change it,
 //! and who has the lock stands here, with a queue of those who wait. When the queue is empty the word is written back, and the
-//! service forgets the lock. Each lock has at most one update of its word under way; what comes meanwhile waits.
+//! service forgets the lock. Each lock has at most one update of its word in flight; what comes meanwhile waits.
 //!
 //! *Fair*: who comes first is served first; neighbours in the queue that only read, together. Nobody who comes later gets past one who
 //! waits, because the word is the service's as long as there is one.
@@ -139,7 +139,7 @@ enum Wanted {
 
 #[derive(Debug, Default)]
 struct Lock {
-    /// What is under way at the word.
+    /// What is in flight at the word.
     step: Option<Step>,
     /// The service has the word, and this is who has the lock.
     served: Option<Held>,

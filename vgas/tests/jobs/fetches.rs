@@ -67,7 +67,7 @@ fn write_own(runtime: &Runtime, segment: Segment, round: u32) -> Outcome {
     Ok(runtime.put(segment.address(me, 0), &words)?)
 }
 
-/// Goal: everything of everybody is read as it was written, in one get; again after it was written anew.
+/// Goal: everything of everybody is read as it was written, in one get; again after it was written again.
 fn whole(runtime: &Runtime, segment: Segment, round: u32) -> Outcome {
     write_own(runtime, segment, round)?;
     runtime.barrier()?;

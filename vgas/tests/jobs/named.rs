@@ -331,7 +331,7 @@ pub fn write(runtime: &Runtime, version: u64) -> Outcome {
 /// Expects exactly a version, at a checkpoint after which none was complete anywhere.
 pub fn verify(runtime: &Runtime, version: u64) -> Outcome {
     attach(runtime)?;
-    let reopened = runtime.reopened().ok_or("a named segment that was made anew")?;
+    let reopened = runtime.reopened().ok_or("a named segment that was made again")?;
     if reopened.checkpoint == 0 || !reopened.is_newest() {
         return Err(format!("{reopened:?}").into());
     }

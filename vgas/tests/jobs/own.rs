@@ -35,7 +35,7 @@ const GROUPS: usize = 8;
 /// In each page, a word that is a lock.
 const LOCK: u64 = 16;
 /// How long the agent stays stopped if something does wait for it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The node's daemon, stopped until this is dropped, or for so long.
 struct Stopped {
@@ -52,11 +52,11 @@ impl Stopped {
         let watch = std::thread::spawn(move || {
             let began = Instant::now();
             while !seen.load(Ordering::Acquire) {
-                if began.elapsed() > PATIENCE {
+                if began.elapsed() > TIMEOUT {
                     let _ = kill_process(daemon, Signal::CONT);
                     return false;
                 }
-                std::thread::park_timeout(PATIENCE);
+                std::thread::park_timeout(TIMEOUT);
             }
             true
         });
@@ -65,7 +65,7 @@ impl Stopped {
         let is_stopped = || std::fs::read_to_string(&status).is_ok_and(|text| text.contains(") T "));
         let began = Instant::now();
         while !is_stopped() {
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIMEOUT {
                 return Err("the daemon cannot be stopped".into());
             }
         }
@@ -117,7 +117,7 @@ fn own(runtime: &Runtime, seed: u64) -> Outcome {
     let stored = || order.iter().copied().filter(is_stored).take(1 + GROUPS * EACH).collect::<Vec<_>>();
     let began = Instant::now();
     while stored().len() < 1 + GROUPS * EACH || pool.is_short_of_frames(pool.layout().page_size()) {
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             return Err(format!("only pages {:?} are left to the ranks", stored()).into());
         }
     }

@@ -26,7 +26,7 @@ pub const ALL: &[Scenario] = &[
 ];
 
 /// Long enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn of(round: u64, member: u32, count: usize) -> Vec<u64> {
     (0..count as u64)
@@ -109,7 +109,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> Result<T, String> {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return Ok(value);
         }
-        let left = PATIENCE.checked_sub(since.elapsed()).ok_or("a future was not woken")?;
+        let left = TIMEOUT.checked_sub(since.elapsed()).ok_or("a future was not woken")?;
         std::thread::park_timeout(left);
     }
 }
@@ -138,7 +138,7 @@ fn by_themselves(runtime: &Runtime, seed: u64) -> Outcome {
     let mut last = world.barrier_nb()?;
     let since = Instant::now();
     while last.test()?.is_none() {
-        if since.elapsed() > PATIENCE {
+        if since.elapsed() > TIMEOUT {
             return Err("a barrier that is tested does not end".into());
         }
     }

@@ -186,7 +186,7 @@ impl Cluster {
             let rank = self.layout.peer_of_rank(Rank(self.layout.ranks_of(node).start));
             self.machine.alarm(self.machine.spend(peer, 0), rank);
         }
-        if agent.patience().as_millis() <= 1 {
+        if agent.max_sleep().as_millis() <= 1 {
             self.machine.alarm(self.machine.now() + 1_000_000, peer);
         }
         Ok(any)

@@ -1,4 +1,4 @@
-//! What figures 8 to 11 of vgasnet.txt would be on 2 to 4,096 nodes, and what becomes the limit there: the home's link, its agent with
+//! What figures 8 to 11 of vGASNet would be on 2 to 4,096 nodes, and what becomes the limit there: the home's link, its agent with
 //! the directory, or the barrier.
 //!
 //! Everything but time is the shipped code: agents with their directories, replacement and read-ahead, ranks with their clients, endpoints

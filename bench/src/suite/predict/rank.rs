@@ -2,7 +2,7 @@
 //!
 //! # Rule for the unsafe code in this file
 //!
-//! The bytes of an operation under way lie in a buffer that its [`Access`] owns behind the operation. The buffer's heap memory does not
+//! The bytes of an operation in flight lie in a buffer that its [`Access`] owns behind the operation. The buffer's heap memory does not
 //! move with it, nobody else has it, and the operation is dropped (which waits for its end) before it.
 
 use super::cluster::{Cluster, Member, Turn};
@@ -17,7 +17,7 @@ use vgas_rma::conduit::Sent;
 use vgas_rma::endpoint::BarrierName;
 use vgas_rma::message::{Payload, Source};
 
-/// Operations of a rank that may be under way at once.
+/// Operations of a rank that may be in flight at once.
 pub const SLOTS: usize = 4;
 
 /// Bytes of a partition, in simulated ones.
@@ -35,7 +35,7 @@ pub enum Step {
     Get(usize, Range),
     /// Starts a put of bytes of this value.
     Put(usize, Range, u8),
-    /// Waits for what a slot has under way.
+    /// Waits for what a slot has in flight.
     Await(usize),
     /// Says what will be wanted.
     Prefetch(Range),
@@ -48,7 +48,7 @@ pub enum Step {
 /// The steps of a rank.
 pub type Steps<'a> = Box<dyn Iterator<Item = Step> + 'a>;
 
-/// An operation under way.
+/// An operation in flight.
 struct Access<'c> {
     // Before the bytes it uses: dropped first.
     pending: Pending<'c>,

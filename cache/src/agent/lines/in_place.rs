@@ -70,7 +70,7 @@ impl Agent {
         answer: InPlaceAnswer,
     ) -> Result<(), CacheError> {
         let Some(RemotePut { page, put }) = self.lines.remote_puts.remove(&number) else {
-            return Err(self.violation(self.node, "was answered an in-place put that is not under way"));
+            return Err(self.violation(self.node, "was answered an in-place put that is not in flight"));
         };
         match answer {
             InPlaceAnswer::Done => match put {

@@ -1,6 +1,6 @@
 //! This node's copies of pages: what its ranks want of them, and what messages do to them.
 //!
-//! A page has a control ([`PageControl`]) only while something is under way; otherwise its entry in the shared table says
+//! A page has a control ([`PageControl`]) only while something is in flight; otherwise its entry in the shared table says
 //! everything. Events that take rights from ranks wait in the control until the ranks have left the page, and everything
 //! that the protocol says about the page waits behind them.
 
@@ -28,11 +28,11 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vgas_rma::address::Peer;
 
-/// The pages for which something is under way here.
+/// The pages for which something is in flight here.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pub pages: FxHashMap<PageIndex, PageControl>,
-    /// In-place puts of this agent's own under way: by the number in their answer.
+    /// In-place puts of this agent's own in flight: by the number in their answer.
     pub remote_puts: FxHashMap<u32, RemotePut>,
     next_remote: u32,
     /// Kept for its allocation.
@@ -101,7 +101,7 @@ impl Deferred {
     }
 }
 
-/// What is under way about a page, its *control*: not to be confused with a block of the pool.
+/// What is in flight about a page, its *control*: not to be confused with a block of the pool.
 #[derive(Debug, Default)]
 pub(super) struct PageControl {
     pub(super) line: Line,

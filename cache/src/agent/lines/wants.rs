@@ -65,7 +65,7 @@ impl Agent {
         }))
     }
 
-    /// Begins to evict a page for which nothing is under way. It gets a control when its ranks have left it, or when somebody
+    /// Begins to evict a page for which nothing is in flight. It gets a control when its ranks have left it, or when somebody
     /// wants something of it before: whatever that is waits behind the eviction.
     pub(in crate::agent) fn evict(&mut self, page: PageIndex) -> Result<(), CacheError> {
         Ok(self.pool.revoke(page, Intent::Evict)?)
@@ -87,7 +87,7 @@ impl Agent {
         self.lines.pages.get_mut(&page).is_some_and(|control| std::mem::take(&mut control.ahead))
     }
 
-    /// Whether nothing is under way for a page.
+    /// Whether nothing is in flight for a page.
     pub(in crate::agent) fn quiet(&self, page: PageIndex) -> bool {
         !self.lines.pages.contains_key(&page)
     }

@@ -311,7 +311,7 @@ struct Supply {
     confirm: Confirm,
 }
 
-/// One step under way.
+/// One step in flight.
 struct Stepping<'a> {
     home: &'a mut Home,
     parameters: &'a Parameters,

@@ -24,7 +24,7 @@ use vgas::Rank;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Longest that somebody who does not listen keeps others, and the end of the heap, waiting.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Before it is tried again where the process has no file left for whoever has come.
 const RETRY: Duration = Duration::from_millis(100);
@@ -88,7 +88,7 @@ fn answer(heap: &'static Heap, visitor: &UnixStream) -> std::io::Result<()> {
     if who != geteuid() && !who.is_root() {
         return Ok(());
     }
-    visitor.set_write_timeout(Some(PATIENCE))?;
+    visitor.set_write_timeout(Some(TIMEOUT))?;
     let Ok(words) = postcard::to_extend(&said(heap), PROTOCOL.to_vec()) else { return Ok(()) };
     let mut rest = &words[..];
     while !rest.is_empty() {
@@ -102,9 +102,9 @@ fn answer(heap: &'static Heap, visitor: &UnixStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What comes of something within [`PATIENCE`].
+/// What comes of something within [`TIMEOUT`].
 fn awaited<T>(coming: impl Future<Output = T>) -> Option<T> {
-    let (mut coming, until) = (pin!(coming), Instant::now() + PATIENCE);
+    let (mut coming, until) = (pin!(coming), Instant::now() + TIMEOUT);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     loop {
         if let Poll::Ready(come) = coming.as_mut().poll(&mut Context::from_waker(&waker)) {

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Longest that ranks are waited for, all together: one that is stopped never answers.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// More is no rank's.
 const SAID_BYTES_MAX: u64 = 1 << 20;
@@ -43,7 +43,7 @@ type Doors = BTreeMap<u64, BTreeMap<u32, Option<PathBuf>>>;
 /// # Errors
 /// When there is none, or it ended meanwhile.
 pub fn heaps_running(process: Option<u32>) -> Result<Vec<HeapRunning>, RunningError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let doors = doors()?;
     // All are asked before one is listened to: those that answer do it at once, and one that does not must not take their time.
     let asked: Vec<(u64, Vec<Asked>)> = doors

@@ -229,7 +229,7 @@ fn one(objects: &Objects, number: u64, how: How) -> Outcome {
         objects.barrier()?;
     }
     nothing_is_left(objects)?;
-    // Slots whose colours are used up begin anew where nobody has copies.
+    // Slots whose colours are used up begin again where nobody has copies.
     objects.barrier()?;
     let report = objects.report()?;
     let is_left = report.ranks.iter().any(|of| of.uses + of.retired > 0)

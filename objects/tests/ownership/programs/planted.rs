@@ -19,7 +19,7 @@ fn with(fault: Fault, runtime: Runtime, what: u64) -> crate::Outcome {
 /// Between programs all copies go, so that what is wrong with slots that are used again shows within a run only.
 fn within_a_run(fault: Fault, runtime: Runtime) -> crate::Outcome {
     plant(fault);
-    // Small enough that copies are still there when their slots begin anew.
+    // Small enough that copies are still there when their slots begin again.
     let objects = Objects::attach(runtime, &HeapOptions { copies: 4096, ..scenarios::FEW_COLOURS })?;
     scenarios::colours_within_a_run::<8>(&objects)?;
     Ok(objects.finalize()?)

@@ -123,7 +123,7 @@ fn whole_words(fabric: &dyn Fabric) {
     });
 }
 
-/// Where both sides are segments, a conduit may have nothing to copy: little and much, at odd places, two under way, of
+/// Where both sides are segments, a conduit may have nothing to copy: little and much, at odd places, two in flight, of
 /// which one has a source that is reused at once.
 fn between_segments(fabric: &dyn Fabric) {
     const LENGTHS: [usize; 6] = [1, 8, 513, 4096, 70_001, 1_200_000];

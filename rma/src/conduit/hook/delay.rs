@@ -376,8 +376,8 @@ impl Conduit for Delay {
         self.inner.map(owner, region)
     }
 
-    fn close(&self, patience: Duration) {
-        self.inner.close(patience);
+    fn close(&self, timeout: Duration) {
+        self.inner.close(timeout);
     }
 }
 

@@ -273,8 +273,8 @@ impl<H: Hook> Conduit for Hooked<H> {
         self.inner.map(owner, region)
     }
 
-    fn close(&self, patience: Duration) {
-        self.inner.close(patience);
+    fn close(&self, timeout: Duration) {
+        self.inner.close(timeout);
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The queue pairs stay this conduit's own, and the proof of the job's key stays where it is: before their places the two
 //! sides tell each other, over that tcp connection, a [`Door`]: an address at which a listener of theirs waits, and a token
-//! that is drawn anew for every pair of peers. Then
+//! that is drawn again for every pair of peers. Then
 //!
 //! ```text
 //! the peer with the lower number                          the other one

@@ -1,4 +1,4 @@
-//! One connection: a queue pair to a peer, what waits for room in it, and what it has under way.
+//! One connection: a queue pair to a peer, what waits for room in it, and what it has in flight.
 //!
 //! # Completion
 //!
@@ -581,7 +581,7 @@ impl Connection {
         } else {
             match shared.staging.take(bytes) {
                 Some(slots) => Some(slots),
-                // Payloads that are under way have it all; they will give it back.
+                // Payloads that are in flight have it all; they will give it back.
                 None => return Ok(Posted::NoRoom),
             }
         };
@@ -628,7 +628,7 @@ impl Connection {
         mut end: impl FnMut(Ended, usize) -> Result<()>,
     ) -> Result<()> {
         let mut sender = lock(&self.sender);
-        // Requests under way are far fewer than counts of 40 bits.
+        // Requests in flight are far fewer than counts of 40 bits.
         let behind = sender.posted.wrapping_sub(low) & COUNT_MASK;
         let done = sender.posted.saturating_sub(behind);
         sender.done = sender.done.max(done);

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_under_way_are_what_both_sides_can() {
+    fn reads_in_flight_are_what_both_sides_can() {
         let card = |asked, answered| Reads { asked: reads(asked), answered: reads(answered) };
         let (large, small) = (card(128, 128), card(4, 1));
         assert_eq!(large.with(large), Reads { asked: 16, answered: 16 });

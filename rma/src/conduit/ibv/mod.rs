@@ -1,5 +1,5 @@
 //! Active messages and one-sided access over RDMA: ibverbs reliable connections, on any device that libibverbs has a
-//! provider for (drust-osdi24.txt section 4.2.1 and section 5; darray-icpp23.txt section 4.5).
+//! provider for (DRust §4.2.1 and §5; DArray §4.5).
 //!
 //! * `verbs`: libibverbs as objects, found at run time, and all `unsafe`. `device`: which card, port and address.
 //! * `notice`: what peers tell each other to set connections up, over a tcp connection that proves the job's key. `cm`: through
@@ -42,7 +42,7 @@
 //! # Which card, and how peers are found
 //!
 //! Without a setting: InfiniBand before Ethernet, the faster card before the slower, the port that is up, RoCE v2 over IPv4
-//! before other addresses, the smaller MTU of both sides, as many READs under way as both devices can; nodes of one machine
+//! before other addresses, the smaller MTU of both sides, as many READs in flight as both devices can; nodes of one machine
 //! spread over equal cards. On InfiniBand peers are addressed by their LIDs, in the partition with the first key. A job with
 //! one node has no use for a card: its ranks share memory, whatever the conduit. Queue pairs find each
 //! other over the tcp conduit's connections and not through librdmacm: the proof of the key needs such a connection anyway, it
@@ -56,7 +56,7 @@
 //! loss of all peers, a queue pair that has failed that of its peer, both with the device's name and port.
 //!
 //! The end of a process is seen at once, by the end of its tcp connection; a network that is cut, after `retries` times
-//! `timeout` with something under way, else as the tcp conduit sees it. Access outside of what is registered, or with a
+//! `timeout` with something in flight, else as the tcp conduit sees it. Access outside of what is registered, or with a
 //! wrong key, such as that of a segment that was given up, is refused by the owner's card and ends the connection of who tried.
 //! Within a region that was granted to a peer
 //! the card asks nobody: blocks are granted to agents only, segments to all, as GASNet does.
@@ -366,7 +366,7 @@ impl IbvConduit {
                     let state = if up {
                         "is up again"
                     } else {
-                        "is down: what is under way is lost unless it comes back"
+                        "is down: what is in flight is lost unless it comes back"
                     };
                     tracing::warn!("port {port} of the RDMA device {} {state}", context.name);
                 }
@@ -619,11 +619,11 @@ impl Conduit for IbvConduit {
         self.woken.store(true, Ordering::Release);
     }
 
-    fn close(&self, patience: Duration) {
+    fn close(&self, timeout: Duration) {
         if self.closing.swap(true, Ordering::AcqRel) {
             return;
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let Some(_turn) = self.turn.take() else { return };
         for connection in self.known_connections() {
             let mut naps = 0;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! door:  version, address, port, token
-//! place: version, number of the queue pair, first packet, MTU, LID, GID, READs under way that it can ask for and answer
+//! place: version, number of the queue pair, first packet, MTU, LID, GID, READs in flight that it can ask for and answer
 //!                                                                   (the other side connects, then answers with its own)
 //! ready: my queue pair receives                                             (the other side may send)
 //! failed: there will be no connection

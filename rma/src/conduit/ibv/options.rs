@@ -22,7 +22,7 @@ pub struct IbvOptions {
     pub network: Option<Network>,
     /// Bytes of a packet on the wire; none: what both ports have.
     pub mtu: Option<u32>,
-    /// Most requests under way on a connection.
+    /// Most requests in flight on a connection.
     pub depth: u32,
     /// Receive slots, of 8 KiB each, for all connections together.
     pub receive_slots: u32,

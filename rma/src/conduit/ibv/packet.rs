@@ -190,7 +190,7 @@ mod tests {
     }
 
     proptest! {
-        /// What comes again is told from what comes next, also where the numbers begin anew.
+        /// What comes again is told from what comes next, also where the numbers begin again.
         #[test]
         fn messages_come_in_order(expected: u32, behind in 1u32..1000) {
             let order = |number| Number::Whole(number).order(expected);

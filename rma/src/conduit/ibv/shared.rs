@@ -88,7 +88,7 @@ impl Counts {
     }
 
     /// Completions that were asked for and not polled. (A connection that is lost may bring more than were asked for.)
-    fn under_way(&self) -> u64 {
+    fn in_flight(&self) -> u64 {
         let completions = self.completions.load(Ordering::Relaxed);
         self.signalled.load(Ordering::Relaxed).saturating_sub(completions)
     }
@@ -113,7 +113,7 @@ impl Counts {
 /// Connections for whose requests all the completion queue has room at once.
 const CONNECTIONS_FULL: u32 = 64;
 
-/// Entries of the completion queue, which must never overflow, and how many completions of requests may be under way in
+/// Entries of the completion queue, which must never overflow, and how many completions of requests may be in flight in
 /// it. Beside these, every receive slot may complete, and every connection has some packets that are no messages.
 fn queue_sizes(slots: u32, depth: u32, peers: u32, completions_max: u32) -> (u32, u64) {
     let others = u64::from(slots) + 2 * u64::from(peers);
@@ -133,7 +133,7 @@ pub(super) struct Shared {
     pub(super) waiting: AtomicUsize,
     /// The device has said that its port is down.
     pub(super) port_is_down: AtomicBool,
-    /// Most requests under way on one connection.
+    /// Most requests in flight on one connection.
     pub(super) depth: u32,
     /// Most completions that are asked for and not polled, on all connections together.
     signalled_max: u64,
@@ -188,7 +188,7 @@ impl Shared {
 
     /// Whether the completion queue has room for what two more requests bring.
     pub(super) fn has_room(&self) -> bool {
-        self.counts.under_way() + 2 <= self.signalled_max
+        self.counts.in_flight() + 2 <= self.signalled_max
     }
 
     /// The answer to a peer that wants access to a region: registers it the first time.
@@ -281,9 +281,9 @@ mod tests {
     fn few_connections_may_all_be_full_and_many_may_not() {
         let (slots, depth) = (256, 128);
         for peers in [2, 4, 64] {
-            let (completions, under_way) = queue_sizes(slots, depth, peers, 1 << 22);
-            assert_eq!(under_way, u64::from(peers * depth));
-            assert_eq!(u64::from(completions), u64::from(slots + 2 * peers) + under_way);
+            let (completions, in_flight) = queue_sizes(slots, depth, peers, 1 << 22);
+            assert_eq!(in_flight, u64::from(peers * depth));
+            assert_eq!(u64::from(completions), u64::from(slots + 2 * peers) + in_flight);
         }
         assert_eq!(queue_sizes(slots, depth, 5000, 1 << 22).1, 64 * 128);
         assert_eq!(queue_sizes(slots, depth, 5000, 16_384), (16_384, 16_384 - 256 - 10_000));
@@ -294,10 +294,10 @@ mod tests {
         fn the_queue_never_overflows(
             slots in 16u32..65_536, depth in 8u32..16_384, peers in 2u32..100_000, most in 300_000u32..1 << 23,
         ) {
-            let (completions, under_way) = queue_sizes(slots, depth, peers, most);
+            let (completions, in_flight) = queue_sizes(slots, depth, peers, most);
             prop_assert!(completions <= most);
-            prop_assert!(under_way >= 4);
-            prop_assert!(under_way + u64::from(slots) + 2 * u64::from(peers) <= u64::from(completions));
+            prop_assert!(in_flight >= 4);
+            prop_assert!(in_flight + u64::from(slots) + 2 * u64::from(peers) <= u64::from(completions));
         }
     }
 }

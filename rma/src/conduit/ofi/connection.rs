@@ -69,8 +69,8 @@ pub(super) struct Connection {
     acknowledge: AtomicBool,
     /// Packets that wait in the queue.
     waiting: AtomicUsize,
-    /// Requests to the port under way, without packets.
-    under_way: AtomicU32,
+    /// Requests to the port in flight, without packets.
+    in_flight: AtomicU32,
     sender: Mutex<Sender>,
     pub(super) incoming: Mutex<Incoming>,
     /// Requests that came while none could be delivered, oldest first; at most [`CREDITS`].
@@ -169,7 +169,7 @@ impl Connection {
             told: AtomicU32::new(0),
             acknowledge: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
-            under_way: AtomicU32::new(0),
+            in_flight: AtomicU32::new(0),
             sender: Mutex::default(),
             incoming: Mutex::default(),
             parked: Mutex::default(),
@@ -329,7 +329,7 @@ impl Connection {
             self.owed.fetch_add(credits, Ordering::Relaxed);
             return Ok(None);
         }
-        self.under_way.fetch_add(1, Ordering::Relaxed);
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
         sender.next = sender.next.wrapping_add(1);
         if loan > 0 {
             sender.last_loan = loan;
@@ -341,14 +341,14 @@ impl Connection {
         Ok(Some(loan))
     }
 
-    /// Whether as many requests to the port are under way as one connection may have.
+    /// Whether as many requests to the port are in flight as one connection may have.
     fn is_busy(&self) -> bool {
-        self.under_way.load(Ordering::Relaxed) >= DEPTH
+        self.in_flight.load(Ordering::Relaxed) >= DEPTH
     }
 
     /// A request of [`Connection::start`] or for a payload has ended.
     pub(super) fn landed(&self) {
-        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The payload of a long message is in place: its packet goes before all that wait.
@@ -427,7 +427,7 @@ impl Connection {
         if !begun {
             return Ok(self.refuse(shared));
         }
-        self.under_way.fetch_add(1, Ordering::Relaxed);
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
         Ok(Accepted::Yes(0))
     }
 

@@ -114,7 +114,7 @@ pub const LONG_BYTES_MAX: usize = 4 << 20;
 /// Most bytes that are handed over without a completion: what is worth another copy.
 const INJECT_MAX: usize = 2048;
 
-/// Requests under way in all, and writes and reads on one connection.
+/// Requests in flight in all, and writes and reads on one connection.
 const REQUESTS: u32 = 512;
 const DEPTH: u32 = 128;
 
@@ -141,7 +141,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(10);
 const SLEEP_WITHOUT_DESCRIPTOR: Duration = Duration::from_millis(1);
 
 /// How long a conduit that is dropped without being closed waits for its peers, who may never look.
-const DROP_PATIENCE: Duration = Duration::from_millis(10);
+const DROP_TIMEOUT: Duration = Duration::from_millis(10);
 
 impl Offered for Offer {
     fn provider(&self) -> &str {
@@ -546,11 +546,11 @@ impl Conduit for OfiConduit {
         self.woken.store(true, Ordering::Release);
     }
 
-    fn close(&self, patience: Duration) {
+    fn close(&self, timeout: Duration) {
         if self.closing.swap(true, Ordering::AcqRel) {
             return;
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let Some(_turn) = self.turn.take() else { return };
         let mut naps = 0;
         loop {
@@ -579,6 +579,6 @@ impl Conduit for OfiConduit {
 
 impl Drop for OfiConduit {
     fn drop(&mut self) {
-        self.close(DROP_PATIENCE);
+        self.close(DROP_TIMEOUT);
     }
 }

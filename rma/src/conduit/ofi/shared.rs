@@ -1,4 +1,4 @@
-//! What the connections of a conduit share: the port, what is under way on it, staging memory, registered regions, counts.
+//! What the connections of a conduit share: the port, what is in flight on it, staging memory, registered regions, counts.
 
 #![forbid(unsafe_code)]
 
@@ -71,7 +71,7 @@ impl Counts {
     }
 }
 
-/// A request under way, and what it holds.
+/// A request in flight, and what it holds.
 pub(super) struct Flight {
     pub(super) peer: Peer,
     pub(super) slots: Option<Slots>,
@@ -153,7 +153,7 @@ impl Shared {
         self.staging.take(bytes)
     }
 
-    /// Makes a request, which is under way afterwards; false: there is no room, and what it was to hold is free. Whoever takes
+    /// Makes a request, which is in flight afterwards; false: there is no room, and what it was to hold is free. Whoever takes
     /// its completion waits until it is noted.
     fn begin(&self, flight: Flight, post: impl FnOnce(u32, &Flight) -> Result<Posted>) -> Result<bool> {
         let mut flights = lock(&self.flights);
@@ -190,7 +190,7 @@ impl Shared {
         flight.is_some_and(|flight| !matches!(flight.what, What::Sent | What::Payload(..)))
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is in flight.
     pub(super) fn is_idle(&self) -> bool {
         let flights = lock(&self.flights);
         flights.free.len() == flights.table.len()

@@ -37,8 +37,8 @@ struct State {
     /// Completions that were taken and not told.
     held: Vec<Event>,
     late: VecDeque<Late>,
-    /// One is under way, with the last number.
-    is_late_under_way: bool,
+    /// One is in flight, with the last number.
+    is_late_in_flight: bool,
 }
 
 pub(in crate::conduit::ofi) struct Shim {
@@ -55,7 +55,7 @@ impl Shim {
             random: ChaCha8Rng::seed_from_u64(faults.seed),
             held: Vec::new(),
             late: VecDeque::new(),
-            is_late_under_way: false,
+            is_late_in_flight: false,
         };
         Ok(Self {
             faults: faults.clone(),
@@ -99,7 +99,7 @@ impl Shim {
         let state = &mut *lock(&self.state);
         let mut taken = Vec::new();
         port.poll(&mut taken)?;
-        state.is_late_under_way &= !taken.iter().any(|event| self.is_own(event));
+        state.is_late_in_flight &= !taken.iter().any(|event| self.is_own(event));
         state.held.extend(taken.into_iter().filter(|event| !self.is_own(event)));
         if !self.faults.reorders {
             events.append(&mut state.held);
@@ -111,14 +111,14 @@ impl Shim {
                 events.push(state.held.swap_remove(index));
             }
         }
-        if !state.is_late_under_way
+        if !state.is_late_in_flight
             && state.random.random_ratio(1, 4)
             && let Some(late) = state.late.pop_front()
         {
             self.memory.fill(0, &late.bytes);
             let local = Local { memory: &self.memory, at: 0, bytes: late.bytes.len() };
             match port.write(late.there, local, self.last_number)? {
-                Posted::Taken => state.is_late_under_way = true,
+                Posted::Taken => state.is_late_in_flight = true,
                 Posted::Again => state.late.push_front(late),
             }
         }

@@ -23,7 +23,7 @@ const BYTES: [usize; 3] = [8, 4096, 128 << 10];
 const ABSENCE: Duration = Duration::from_micros(500);
 
 /// A write that has not completed by then never does.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What was found out about the providers of this process.
 static FOUND: Mutex<Vec<(String, bool)>> = Mutex::new(Vec::new());
@@ -82,7 +82,7 @@ fn attempt(offer: &'static Offer, #[cfg(test)] faults: Option<&Faults>) -> Resul
         while origin.write(There { peer, address, key }, local, 0)? == Posted::Again {
             // The first request connects the two, which needs both.
             progress(&[&origin, &target])?;
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Ok(false);
             }
             cores::nap(&mut naps);
@@ -96,7 +96,7 @@ fn attempt(offer: &'static Offer, #[cfg(test)] faults: Option<&Faults>) -> Resul
             if waited > absence {
                 progress(&[&target])?;
             }
-            if waited > PATIENCE {
+            if waited > TIMEOUT {
                 break false;
             }
         };

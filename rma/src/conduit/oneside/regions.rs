@@ -14,7 +14,7 @@ pub(in crate::conduit) trait Registered {
     fn offset_of(&self, address: *const u8, bytes: usize) -> Option<usize>;
 }
 
-/// Registered regions. One is taken back only when nobody uses it any more: requests of peers may be under way.
+/// Registered regions. One is taken back only when nobody uses it any more: requests of peers may be in flight.
 pub(in crate::conduit) struct Regions<R>(RwLock<Vec<(Name, Arc<R>)>>);
 
 impl<R> Default for Regions<R> {

@@ -3,7 +3,7 @@
 //!
 //! # Credits and back-pressure
 //!
-//! A peer may have [`CREDITS`] requests under way that the other side has not taken in. A credit is returned when the
+//! A peer may have [`CREDITS`] requests in flight that the other side has not taken in. A credit is returned when the
 //! request is handed to its handler, with the next frame of the other direction (usually the reply), or by a frame of
 //! its own once a quarter of them is owed. So whoever reads on for replies without running requests has to park a
 //! bounded number. What the socket does not take is copied to a queue: for a request only when the queue stays below

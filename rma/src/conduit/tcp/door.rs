@@ -506,7 +506,7 @@ struct Ready {
 /// The options of a socket that carries traffic.
 fn prepare(socket: &OwnedFd, limits: &TcpLimits) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(socket, true)?;
-    // For the idle; `Door::watch` sees to those with something under way, which keep-alive leaves alone.
+    // For the idle; `Door::watch` sees to those with something in flight, which keep-alive leaves alone.
     let interval = (limits.silence_max / 4).max(Duration::from_secs(1));
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, interval)?;

@@ -77,7 +77,7 @@ pub struct TcpLimits {
     pub connect_timeout: Duration,
     /// From accepting a connection until it has proved the key, or is dropped.
     pub proof_timeout: Duration,
-    /// Connections that may be under way to a proof; more push out the oldest.
+    /// Connections that may be in flight to a proof; more push out the oldest.
     pub unproved_max: usize,
     /// How long a peer's machine may leave what was sent to it unacknowledged before the peer is lost. A peer that
     /// computes without polling is not silent: its system answers.
@@ -469,11 +469,11 @@ impl Conduit for TcpConduit {
         self.table.woke();
     }
 
-    fn close(&self, patience: Duration) {
+    fn close(&self, timeout: Duration) {
         if !self.table.start_closing() {
             return;
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         for connection in self.table.open_from(0) {
             // An error is the end of a connection, which is what is being asked for.
             let _ = connection.say_goodbye();

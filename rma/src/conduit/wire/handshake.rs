@@ -181,11 +181,11 @@ fn check_magic(bytes: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Which of the connections of a pair is kept. `opening`: this side has an own attempt under way; `open`: the pair has
+/// Which of the connections of a pair is kept. `opening`: this side has an own attempt in flight; `open`: the pair has
 /// a connection already.
 ///
 /// No message is lost, because traffic flows only on a connection that was welcomed, and at most one is: the lower
-/// peer refuses while its own attempt is under way, and the higher one welcomes that attempt, dropping its own.
+/// peer refuses while its own attempt is in flight, and the higher one welcomes that attempt, dropping its own.
 pub(in crate::conduit) fn judge(me: Peer, opener: Peer, opening: bool, open: bool) -> Verdict {
     if open || (opening && me < opener) { Verdict::Redundant } else { Verdict::Welcome }
 }

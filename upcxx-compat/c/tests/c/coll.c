@@ -1,4 +1,4 @@
-/* Collectives against a model. Goal: any mix of them, many under way at once, on several teams, by one or several threads a
+/* Collectives against a model. Goal: any mix of them, many in flight at once, on several teams, by one or several threads a
  * node, with every choice of synchronisation and addressing, moves and combines exactly what it should. Method: all ranks
  * draw the same random operations; each block of bytes tells operation, sender and receiver, and all of a destination is
  * checked, with guards around it. Usage: coll SEED ROUNDS THREADS */

@@ -196,7 +196,7 @@ static void promises(void) {
         free(sum);
     }
 
-    /* As some runtimes call: in place, without flags, and with more under way than anybody counts on. */
+    /* As some runtimes call: in place, without flags, and with more in flight than anybody counts on. */
     {
         enum { MANY = 2000 };
         static gasnet_coll_handle_t handles[MANY];

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a program may take, compiled without optimisation, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A conduit as programs are compiled for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,7 +269,7 @@ pub fn tiered(nodes: &'static str) -> [(&'static str, &'static str); 5] {
 
 /// Waits for a process, for a limited time, reading what it writes.
 pub fn finish(mut child: Child, what: &str) -> Output {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let id = child.id();
     let (sender, receiver) = std::sync::mpsc::channel();
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
@@ -298,7 +298,7 @@ pub fn finish(mut child: Child, what: &str) -> Output {
         Err(_) => {
             child.kill().expect("the child is ours");
             child.wait().expect("the child is ours");
-            panic!("{what} (pid {id}) did not end within {PATIENCE:?}");
+            panic!("{what} (pid {id}) did not end within {TIMEOUT:?}");
         }
     }
 }

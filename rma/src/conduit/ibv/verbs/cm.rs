@@ -300,7 +300,7 @@ fn parameters(number: u32, reads: Reads, bytes: &[u8]) -> Parameters {
 
 impl QueuePair {
     /// Connects as the identifier says: afterwards it receives and may send. Partition, addresses, path and first packets
-    /// are those of librdmacm; what the options say (MTU, READs under way, timeout, retries) is of `route`.
+    /// are those of librdmacm; what the options say (MTU, READs in flight, timeout, retries) is of `route`.
     pub(in super::super) fn join(&self, id: &Id, route: &Route) -> Result<()> {
         let (mut attributes, mask) = id.attributes(IBV_QPS_INIT)?;
         // Access is what it was made with.

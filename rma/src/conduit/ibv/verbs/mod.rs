@@ -587,11 +587,11 @@ pub(super) struct Route {
     /// What switches are to tell this traffic from others by; none: what librdmacm finds out, or 0.
     pub(super) service_level: Option<u8>,
     pub(super) traffic_class: Option<u8>,
-    /// READs and atomic updates that may be under way towards the other side, and from it.
+    /// READs and atomic updates that may be in flight towards the other side, and from it.
     pub(super) reads: Reads,
 }
 
-/// How many READs and atomic updates may be under way on a connection. More are queued by the device.
+/// How many READs and atomic updates may be in flight on a connection. More are queued by the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reads {
     /// Of this side.
@@ -750,7 +750,7 @@ impl QueuePair {
         self.modify(attributes, mask, "let a queue pair send")
     }
 
-    /// Ends all its traffic; what is under way completes with an error.
+    /// Ends all its traffic; what is in flight completes with an error.
     pub(super) fn stop(&self) {
         let attributes = raw::QpAttr { qp_state: IBV_QPS_ERR, ..raw::QpAttr::default() };
         // A queue pair that cannot be stopped has stopped.

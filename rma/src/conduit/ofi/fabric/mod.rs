@@ -9,7 +9,7 @@
 //!    ([`offers`]) never freed, nor the fabrics of that.
 //! 3. *Memory under requests.* A request names memory of a [`Registration`], which keeps its mapping; its range is checked
 //!    against it before. A registration that requests may still use is dropped only after the port, in
-//!    [`super::shared::Shared`]. What a provider keeps with a request lies in the port's contexts, one a request under way.
+//!    [`super::shared::Shared`]. What a provider keeps with a request lies in the port's contexts, one a request in flight.
 //! 4. *Shared bytes.* What a peer may write is only copied, under the rules of [`vgas_shm`]; what a receive has brought is
 //!    private from its completion until its slot is posted again: as long as there is a [`Slot`] of it, of which there is one
 //!    at a time.
@@ -83,7 +83,7 @@ pub(super) struct Offer {
     pub(super) address: Option<IpAddr>,
     /// Most bytes that a call takes over by itself.
     pub(super) inject_max: usize,
-    /// Requests that may be under way.
+    /// Requests that may be in flight.
     pub(super) requests: usize,
     /// Receives that may be posted.
     pub(super) receives: usize,

@@ -21,7 +21,7 @@ const BATCH: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(in crate::conduit::ofi) enum Posted {
-    /// It is under way.
+    /// It is in flight.
     Taken,
     /// There is no room; completions are to be taken first.
     Again,
@@ -143,7 +143,7 @@ unsafe impl Send for Port {}
 unsafe impl Sync for Port {}
 
 impl Port {
-    /// Opens an endpoint, with at most so many `requests` under way and `slots` receives of `slot_bytes` each, for so many peers.
+    /// Opens an endpoint, with at most so many `requests` in flight and `slots` receives of `slot_bytes` each, for so many peers.
     /// No receive is posted yet.
     pub(in crate::conduit::ofi) fn open(
         offer: &'static Offer,

@@ -36,7 +36,7 @@ enum State {
 
 /// The operations of a client.
 #[derive(Default)]
-pub(super) struct UnderWay {
+pub(super) struct InFlight {
     list: Mutex<VecDeque<Arc<Started>>>,
 }
 
@@ -111,7 +111,7 @@ impl Started {
     }
 }
 
-impl UnderWay {
+impl InFlight {
     /// Takes an operation that has not ended.
     pub(super) fn add(&self, operation: Transfer) -> Arc<Started> {
         let is_put = operation.is_put();
@@ -131,7 +131,7 @@ impl UnderWay {
 impl Work for Core {
     fn advance(&self, extent: Extent) -> usize {
         let read = self.own.poll(self, extent);
-        let Some(mut list) = lock_as(&self.under_way.list, extent) else { return read };
+        let Some(mut list) = lock_as(&self.in_flight.list, extent) else { return read };
         let count = match extent {
             Extent::Some => list.len().min(SOME),
             Extent::All => list.len(),

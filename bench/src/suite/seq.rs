@@ -290,7 +290,7 @@ fn rank(bytes: u64, passes: u64, in_flight: usize, order: Order, stored: bool) -
     let mut gets: VecDeque<(u64, GetHandle<'_, u8>)> = VecDeque::with_capacity(in_flight);
     for _ in 0..passes {
         if order == Order::Random {
-            // Anew: the same order once more would be a loop, the worst for whoever keeps what was used last.
+            // A new order: the same one once more would be a loop, the worst for whoever keeps what was used last.
             offsets.shuffle(&mut random);
         }
         for &offset in &offsets {

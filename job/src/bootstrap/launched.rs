@@ -55,7 +55,7 @@ const OF_OPEN_MPI: &CStr = c"ompi_mpi_comm_world";
 const OPEN_MPI_IS_ALONE: &str = "this program has Open MPI in it, to which each rank is alone under `vgas run`: if it uses MPI, start it \
                                  with mpirun, or with `srun --mpi=pmix`";
 
-/// Whether this process was started as a rank and has not joined yet: then [`join`] finds its job.
+/// Whether this process was started as a rank and has not joined yet: then joining finds its job.
 pub fn in_job() -> bool {
     system::control_socket().is_some()
 }

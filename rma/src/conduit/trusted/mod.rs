@@ -1,0 +1,26 @@
+//! The conduits and sinks of this crate keep the promises on which the memory of programs depends: where a sink has bytes written, and when
+//! a conduit tells that none are written any more.
+
+/// A [`Conduit`](super::Conduit) or a [`Sink`](crate::message::Sink) that memory safety may depend on. Programs need none of their own;
+/// tests have some.
+///
+/// ```compile_fail,E0200
+/// struct Mine;
+/// impl vgas_rma::conduit::Trusted for Mine {}
+/// ```
+///
+/// # Safety
+/// *A conduit* writes a long payload to the address for which it has asked the sink, within its length, and nowhere else; not after
+/// [`Sink::is_gone`](crate::message::Sink::is_gone) has said that nothing of the peer is wanted. It tells the sink that a part is
+/// completed, or delivers a message, only when that has happened, and wraps only conduits that do the same.
+///
+/// *A sink* returns an address that is valid for writes of as many bytes as it was asked for, until it has been given the message, or has
+/// said that the peer is gone.
+pub unsafe trait Trusted {}
+
+#[cfg(not(test))]
+mod impls;
+
+// SAFETY: the conduits and sinks of unit tests, beside those above, write where their tests keep memory.
+#[cfg(test)]
+unsafe impl<T: ?Sized> Trusted for T {}

@@ -164,7 +164,7 @@ pub fn too_many_sizes(runtime: &Runtime, seed: u64) -> Outcome {
 }
 
 pub fn settings_of_a_full_disk() -> Vec<Setting> {
-    let settings = [("cache.size", "4MiB"), ("cache.page", "4KiB"), ("segment.tiered_max", "16MiB")];
+    let settings = [("cache.size", "16MiB"), ("cache.page", "4KiB"), ("segment.tiered_max", "64MiB")];
     vec![Setting::new(1, 1, &settings)]
 }
 
@@ -172,15 +172,16 @@ pub fn settings_of_a_full_disk() -> Vec<Setting> {
 /// room is waited; when they can be stored again, it gets its room. The file system is full as far as the node's daemon can tell,
 /// which started this rank: its files are not to grow.
 pub fn full_disk(runtime: &Runtime, seed: u64) -> Outcome {
-    // More than the cache has: no block of it is empty, and what was put last has not been stored.
-    const BYTES: u64 = 8 << 20;
+    // More than the cache has: what was put last has not been stored. The few frames that the home keeps free are less than a block of 1 MiB,
+    // so that none is empty.
+    const BYTES: u64 = 32 << 20;
     runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
     let content: Vec<u8> = (0..BYTES / 8).flat_map(|word| (seed ^ word).to_le_bytes()).collect();
     runtime.put(GlobalAddress::tiered(Rank(0), 0), &content)?;
     let daemon = rustix::process::getppid();
     let before = rustix::process::getrlimit(Resource::Fsize);
     rustix::process::prlimit(daemon, Resource::Fsize, Rlimit { current: Some(4096), ..before })?;
-    let attach = || runtime.attach_segment(1 << 20, &SegmentOptions::with_pages_of(256 << 10));
+    let attach = || runtime.attach_segment(1 << 20, &SegmentOptions::with_pages_of(1 << 20));
     let began = Instant::now();
     let refused = attach();
     let took = began.elapsed();

@@ -223,7 +223,7 @@ const ATTACKS: &[(&str, &str, &[&str])] = &[
         "files that anybody may have written, as a heap",
         "fn with<R>(_: fn(R, &HeapOptions) -> Result<Objects, ObjectError>, runtime: impl FnOnce() -> R) -> R { runtime() }
          pub fn begin() {
-             let _ = Objects::attach_named(with(Objects::attach, || todo!()), &HeapOptions::default(), \"mine\");
+             let _ = Objects::attach_named(with(Objects::attach, || loop {}), &HeapOptions::default(), \"mine\");
          }",
         &["call to unsafe function `", "attach_named`"],
     ),

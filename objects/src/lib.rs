@@ -86,7 +86,8 @@
 //! | [`colour`] | the protocol, as a table that tests walk through |
 //! | [`slab`] | the allocator of a partition |
 //! | `layout.rs` | descriptors of types, by which ranks and jobs compare them |
-//! | `tie.rs` | which fields of a type are tied objects |
+//! | `shape.rs` | properties of a type by which its values move as bytes |
+//! | `tie.rs` | fields of a type that are tied objects |
 //! | `glue.rs` | whether dropping a type runs code of the program |
 //! | `portable.rs` | the types that may lie in the heap, and those that may be read through copies |
 //! | `bytes.rs` | values as bytes |
@@ -127,6 +128,7 @@ mod portable;
 pub mod prelude;
 #[cfg(feature = "runtime")]
 mod service;
+mod shape;
 pub mod slab;
 #[cfg(feature = "runtime")]
 pub mod sync;

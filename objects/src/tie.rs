@@ -1,12 +1,15 @@
-//! Where in a value other objects are tied to it ([`crate::TBox`]): what a home needs to know of a type to send them with it.
+//! Ties: the places in a value at which other objects are tied to it ([`crate::TBox`]), by which a home finds the objects to send with it.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "runtime"), expect(dead_code, reason = "without a runtime nothing is fetched"))]
 
 use crate::portable::Portable;
+use crate::shape::Shape;
+use rustc_hash::FxHashMap;
 use std::any::TypeId;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
-/// Types of a group that are followed; what is tied to values of more comes by itself.
+/// Most types of a group that are followed; objects of other types are fetched alone.
 pub(crate) const TYPES_MAX: usize = 64;
 /// Ties of a value that are followed.
 const TIES_MAX: usize = 256;
@@ -24,22 +27,26 @@ pub struct Ties {
 #[derive(Debug)]
 pub(crate) struct Tied {
     id: TypeId,
-    /// What else is known of it.
-    #[cfg(feature = "runtime")]
-    pub shape: crate::heap::Shape,
-    /// Where in a value words of tied objects are, and which of the types each has.
+    pub shape: Shape,
+    /// Offsets in a value of the words of tied objects, each with the number of its type in the group.
     pub ties: Vec<(u32, u16)>,
 }
 
 impl Tied {
     fn of<T: Portable>() -> Self {
-        Self {
-            id: TypeId::of::<T>(),
-            #[cfg(feature = "runtime")]
-            shape: crate::heap::Shape::of::<T>(),
-            ties: Vec::new(),
-        }
+        Self { id: TypeId::of::<T>(), shape: Shape::of::<T>(), ties: Vec::new() }
     }
+}
+
+/// Returns the types of a group, of a type that has ties. They are found once per process, and kept.
+pub(crate) fn tied_to<T: Portable>() -> &'static [Tied] {
+    static ALL: OnceLock<RwLock<FxHashMap<TypeId, &'static [Tied]>>> = OnceLock::new();
+    let (all, id) = (ALL.get_or_init(RwLock::default), TypeId::of::<T>());
+    if let Some(known) = all.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
+        return known;
+    }
+    let types = Ties::of::<T>();
+    all.write().unwrap_or_else(PoisonError::into_inner).entry(id).or_insert_with(|| types.leak())
 }
 
 impl Ties {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 
 /// Circles of all crates together.
-const CIRCLES_MAX: usize = 20;
+const CIRCLES_MAX: usize = 19;
 /// Files of the largest circle.
-const FILES_MAX: usize = 27;
+const FILES_MAX: usize = 13;
 
 /// A module, and what its text imports.
 #[derive(Default)]

@@ -1,11 +1,10 @@
 //! Borrowed objects.
 
-use super::boxes::DBox;
 use super::error::ObjectError;
-use super::shape::Shape;
 use super::{OWN, heap};
 use crate::portable::Shareable;
-use crate::word::Word;
+use crate::shape::Shape;
+use crate::word::{Link, Word};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -87,13 +86,15 @@ impl<T: Shareable + fmt::Debug> fmt::Debug for Ref<'_, T> {
 
 /// An object that is borrowed for writing (DRust, Algorithm 1): it is in this rank's partition, in a colour that nobody has seen.
 pub struct MutRef<'b, T: Shareable> {
-    owner: &'b mut DBox<T>,
+    /// The link of its owner.
+    link: &'b mut Link,
+    borrows: PhantomData<&'b mut T>,
 }
 
 impl<'b, T: Shareable> MutRef<'b, T> {
-    pub(super) fn of(owner: &'b mut DBox<T>) -> Result<Self, ObjectError> {
-        owner.make_own()?;
-        Ok(Self { owner })
+    /// Borrows the object of this link, which is in this rank's partition, in a colour that no other rank has seen.
+    pub(super) fn of_own(link: &'b mut Link) -> Self {
+        Self { link, borrows: PhantomData }
     }
 }
 
@@ -103,7 +104,7 @@ impl<T: Shareable> Deref for MutRef<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: rules 1 and 2: it was brought here, and nothing else can have taken it since.
-        unsafe { &*with_exposed_provenance(self.owner.link.word.address() as usize) }
+        unsafe { &*with_exposed_provenance(self.link.word.address() as usize) }
     }
 }
 
@@ -111,7 +112,7 @@ impl<T: Shareable> DerefMut for MutRef<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above; the box is mutably borrowed, and nobody is served meanwhile.
-        unsafe { &mut *with_exposed_provenance_mut(self.owner.link.word.address() as usize) }
+        unsafe { &mut *with_exposed_provenance_mut(self.link.word.address() as usize) }
     }
 }
 

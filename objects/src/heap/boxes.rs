@@ -2,16 +2,14 @@
 
 use super::borrow::{MutRef, Ref};
 use super::drops::Level;
-use super::error::ObjectError;
-use super::shape::Shape;
-use super::tied::TBox;
+use super::error::{ObjectError, Refused};
 use super::{Freed, Heap, OWN, drops, heap, leave_behind};
 use crate::bytes;
 use crate::glue::Glue;
 use crate::layout::Layout;
 use crate::portable::{Portable, Shareable};
+use crate::shape::Shape;
 use crate::slab::Use;
-use crate::tie::Ties;
 use crate::word::{Link, Word};
 use std::fmt;
 use std::marker::PhantomData;
@@ -75,23 +73,6 @@ pub struct DBox<T: Portable> {
     owns: PhantomData<T>,
 }
 
-/// A value for which there was no room.
-#[derive(Debug)]
-pub struct Refused<T> {
-    /// The value.
-    pub value: T,
-    /// Why it was not placed.
-    pub why: Box<ObjectError>,
-}
-
-impl<T> fmt::Display for Refused<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.why.fmt(f)
-    }
-}
-
-impl<T: fmt::Debug> std::error::Error for Refused<T> {}
-
 // SAFETY: rule 3: its bytes are a word, which means the same everywhere, and an extension, which is 0 where it arrives.
 unsafe impl<T: Portable> Portable for DBox<T> {
     const HAS_LINKS: bool = true;
@@ -115,38 +96,6 @@ unsafe impl<T: Portable> Portable for DBox<T> {
 
 // SAFETY: what it owns does not change behind a shared reference, and its extension is an atomic that means nothing to others.
 unsafe impl<T: Shareable> Shareable for DBox<T> {}
-
-// SAFETY: rule 3: it is a box.
-unsafe impl<T: Portable> Portable for TBox<T> {
-    const HAS_LINKS: bool = true;
-    const HAS_TIES: bool = true;
-    const IS_TIE: bool = true;
-
-    fn links(&self, visit: &mut dyn FnMut(&Link)) {
-        self.0.links(visit);
-    }
-
-    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
-        self.0.weigh(visit);
-    }
-
-    fn ties(ties: &mut Ties) {
-        ties.tie::<T>();
-    }
-
-    fn glue(glue: &mut Glue) {
-        glue.part::<DBox<T>>();
-    }
-
-    fn describe(layout: &mut Layout) {
-        T::describe(layout);
-    }
-}
-
-// SAFETY: as of a box.
-unsafe impl<T: Shareable> Shareable for TBox<T> {}
-
-const _: () = assert!(size_of::<Option<TBox<u64>>>() == size_of::<Link>());
 
 /// What no error can be returned for.
 #[cold]
@@ -463,7 +412,8 @@ impl<T: Shareable> DBox<T> {
     #[track_caller]
     pub fn try_write(&mut self) -> Result<MutRef<'_, T>, ObjectError> {
         let here = Location::caller();
-        MutRef::of(self).map_err(|error| error.for_call(here))
+        self.make_own().map_err(|error| error.for_call(here))?;
+        Ok(MutRef::of_own(&mut self.link))
     }
 }
 

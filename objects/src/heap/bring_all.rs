@@ -2,13 +2,13 @@
 
 use super::boxes::DBox;
 use super::error::ObjectError;
-use super::read_all::{ASKED_BYTES, FOUND_BYTES, IN_FLIGHT, NotRead, given};
-use super::remote::REST_BYTES;
-use super::shape::Shape;
+use super::read_all::{ASKED_BYTES, FOUND_BYTES, IN_FLIGHT, NotRead};
+use super::remote::{REST_BYTES, given};
 use super::vec::DVec;
 use super::{Freed, Heap, OWN, heap};
 use crate::portable::Portable;
 use crate::service::{Answer, HeapService, LIST_READS_MAX, Read, Request};
+use crate::shape::Shape;
 use crate::slab::Use;
 use crate::word::{Link, Word};
 use rustc_hash::FxHashMap;
@@ -146,7 +146,7 @@ impl Heap {
     /// The node that is asked for an object together with others of its; none for one that is brought by itself.
     fn is_listed(&self, word: Word, shape: &Shape) -> Option<NodeId> {
         let rank = self.locate(word.address()).rank;
-        let node = self.far(rank).filter(|_| shape.bytes > 0 && shape.group.is_none())?;
+        let node = self.far(rank).filter(|_| shape.bytes > 0 && shape.tied.is_none())?;
         (self.is_asked_with_others(shape) && !self.is_backed_up(rank)).then_some(node)
     }
 

@@ -7,8 +7,8 @@
 //! ([`super::shared`]): then this rank is one of its users as long as it counts uses itself, and forgets it with the last.
 
 use super::error::ObjectError;
-use super::shape::Links;
 use super::shared::Shared;
+use crate::shape::Links;
 use crate::slab::Class;
 use crate::word::Word;
 #[cfg(feature = "loom")]

@@ -22,6 +22,7 @@
 //! and only if both are the same, summed over all ranks ([`Objects::barrier`](super::Objects::barrier)).
 
 use super::error::ObjectError;
+use super::hooks::Hooks;
 use super::{FREES, FREES_BYTES, Heap, Messages, OWN, heap};
 use crate::glue::Glue;
 use crate::linked::{self, Entry};
@@ -222,11 +223,11 @@ impl Drops {
     }
 
     /// Waits until what was given up is over.
-    fn hear_of_reads(&self) -> Result<(), ObjectError> {
+    fn hear_of_reads(&self, hooks: &Hooks) -> Result<(), ObjectError> {
         if self.given_up_count.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
-        let is_over = || {
+        let mut is_over = || {
             let mut given_up = lock(&self.given_up);
             let over = sweep(&mut given_up);
             self.given_up_count.store(given_up.len(), Ordering::Relaxed);
@@ -235,7 +236,7 @@ impl Drops {
             drop(over);
             is_over
         };
-        crate::sync::until(None, is_over).map(drop)
+        (hooks.wait_until)(None, &mut is_over).map(drop)
     }
 }
 
@@ -395,7 +396,7 @@ impl Heap {
         come.extend(all.into_iter().map(|dropped| (from, dropped)));
         self.drops.come_count.store(come.len(), Ordering::SeqCst);
         drop(come);
-        crate::task::see_others();
+        (self.hooks.serve_others)();
         Ok(())
     }
 
@@ -511,7 +512,7 @@ impl Heap {
 
     /// Tells a rank. What it was not told when that fails stays.
     fn send_drops(&self, rank: Rank) -> Result<(), ObjectError> {
-        self.drops.hear_of_reads()?;
+        self.drops.hear_of_reads(self.hooks)?;
         let most = (self.runtime.medium_bytes_max() / ENTRY_BYTES).max(1);
         loop {
             let some: Vec<Dropped> = {
@@ -550,7 +551,7 @@ impl Heap {
 /// for and does not wait for any more, it hears of, too: whoever has lent it may let go of it next.
 pub(crate) fn tell_drops() -> Result<(), ObjectError> {
     let Ok(heap) = heap() else { return Ok(()) };
-    heap.drops.hear_of_reads()?;
+    heap.drops.hear_of_reads(heap.hooks)?;
     heap.send_all_drops()
 }
 

@@ -7,11 +7,9 @@
 //! is elsewhere could not be read.
 
 use super::error::ObjectError;
-use super::objects::HeapOptions;
-use super::shape::Shape;
 use super::{Freed, Heap, OWN, heap};
+use crate::shape::Shape;
 use crate::slab::{Class, Full, Place, SLAB_BYTES, Use};
-use crate::task::ask_for_room;
 use crate::word::Word;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -31,10 +29,9 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
-    pub(super) fn new(options: &HeapOptions, ranks: u32) -> Self {
-        // A backup has what its rank has written; what others write there would have none.
-        let stays = ranks == 1 || options.replicas > 0;
-        let spare = if stays { 0 } else { options.bytes / SPARE_SHARE / SLAB_BYTES };
+    /// `leaves`: values of a rank without room go to other ranks, whose partitions have `bytes` each.
+    pub(super) fn new(leaves: bool, bytes: u64) -> Self {
+        let spare = if leaves { bytes / SPARE_SHARE / SLAB_BYTES } else { 0 };
         Self { spare: u32::try_from(spare).unwrap_or(u32::MAX), known: Mutex::default() }
     }
 }
@@ -131,7 +128,7 @@ impl Heap {
         order.sort_by_key(|(free, _)| *free);
         let mut asked = 0;
         for (_, rank) in order {
-            let Some(room) = ask_for_room(rank, class)? else { continue };
+            let Some(room) = (self.hooks.request_slot)(rank, class)? else { continue };
             asked += 1;
             self.known().insert(rank, room.free);
             let Some(word) = room.word else { continue };

@@ -1,6 +1,5 @@
 //! What can go wrong with objects.
 
-use super::boxes::Refused;
 use crate::slab::{Full, NoObject};
 use std::fmt;
 use std::panic::Location;
@@ -71,6 +70,23 @@ pub struct Lost {
 fn wanted(at: Option<&Location<'_>>) -> String {
     at.map(|at| format!(" for {at}")).unwrap_or_default()
 }
+
+/// A value for which there was no room.
+#[derive(Debug)]
+pub struct Refused<T> {
+    /// The value.
+    pub value: T,
+    /// Why it was not placed.
+    pub why: Box<ObjectError>,
+}
+
+impl<T> fmt::Display for Refused<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)
+    }
+}
+
+impl<T: fmt::Debug> std::error::Error for Refused<T> {}
 
 impl fmt::Debug for ObjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,13 +3,14 @@
 #![forbid(unsafe_code)]
 
 use super::drops::any_message;
-use super::group::{Found, group_of};
-use super::read_all::given;
+use super::group::Found;
+use super::remote::given;
 use super::report::any_report;
 pub(crate) use super::rest::any_partition as at_rest;
 pub(crate) use super::running::any_words as running;
 use crate::fuzzing::travelled;
 use crate::service::Answer;
+use crate::tie::tied_to;
 use crate::{Portable, Shareable, TBox};
 
 /// What is read: two are tied to it.
@@ -29,10 +30,10 @@ pub(crate) fn found(bytes: &[u8]) {
     let all = given(answer.clone(), sizes.iter().copied());
     assert!(all.len() == sizes.len() && all.iter().flatten().all(|one| one.len() == size_of::<Node>()));
     let Answer::Group { tied, .. } = &answer else {
-        return assert!(Found::of(group_of::<Node>(), answer, sizes.into_iter()).is_none());
+        return assert!(Found::of(tied_to::<Node>(), answer, sizes.into_iter()).is_none());
     };
     let most = tied.len();
-    let found = Found::of(group_of::<Node>(), answer, sizes.into_iter()).expect("a group");
+    let found = Found::of(tied_to::<Node>(), answer, sizes.into_iter()).expect("a group");
     let mut words = Vec::new();
     let first = found.first.iter().flatten().map(|bytes| (bytes.clone(), &bytes[..])).collect();
     found.follow(first, |parent, at, tied, word, bytes| {

@@ -8,56 +8,34 @@
 use super::copies::Claim;
 use super::error::ObjectError;
 use super::mates::Begun;
-use super::read_all::given;
-use super::remote::REST_BYTES;
-use super::{Freed, Heap, Shape};
+use super::remote::{REST_BYTES, given};
+use super::{Freed, Heap};
 use crate::planted::{Fault, is_planted};
-use crate::portable::Portable;
 use crate::service::{Answer, HeapService, Kind, Read, Request};
+use crate::shape::Shape;
 use crate::slab::{Class, Use};
-use crate::tie::{Tied, Ties};
+use crate::tie::Tied;
 use crate::word::{Link, Word};
 use rustc_hash::FxHashMap;
-use std::any::TypeId;
 use std::collections::VecDeque;
 use std::ptr::with_exposed_provenance_mut;
-use std::sync::{OnceLock, PoisonError, RwLock};
 
-/// The types of a group; the first is that of what it hangs from.
-#[derive(Debug)]
-pub(crate) struct Group {
-    types: Vec<Tied>,
-    /// The same, for homes.
-    kinds: Vec<Kind>,
-}
-
-/// The group of a type that has ties. Found once a process, and kept.
-pub(super) fn group_of<T: Portable>() -> &'static Group {
-    static ALL: OnceLock<RwLock<FxHashMap<TypeId, &'static Group>>> = OnceLock::new();
-    let (all, id) = (ALL.get_or_init(RwLock::default), TypeId::of::<T>());
-    if let Some(known) = all.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
-        return known;
-    }
-    let types = Ties::of::<T>();
-    let kind = |tied: &Tied| Kind {
+/// Describes a type of a group to a home.
+fn kind_of(tied: &Tied) -> Kind {
+    Kind {
         bytes: tied.shape.bytes as u32,
         slot: match tied.shape.class {
             Class::Small(number) => Some(number),
             Class::Large(_) => None,
         },
         ties: tied.ties.clone(),
-    };
-    let kinds = types.iter().map(kind).collect();
-    all.write()
-        .unwrap_or_else(PoisonError::into_inner)
-        .entry(id)
-        .or_insert_with(|| Box::leak(Box::new(Group { types, kinds })))
+    }
 }
 
 /// What has come of a group.
 #[derive(Debug)]
 pub(super) struct Found {
-    group: &'static Group,
+    types: &'static [Tied],
     /// The bytes of the objects that were asked for, where they could be had.
     pub first: Vec<Option<Vec<u8>>>,
     /// Those of what is tied to them, by their words.
@@ -65,13 +43,19 @@ pub(super) struct Found {
 }
 
 impl Heap {
-    /// What a node is asked that has objects with this group.
-    pub(super) fn group_request(&self, group: &Group, mut first: Vec<Read>) -> Request {
+    /// Returns the request for objects of one node whose group has these types.
+    pub(super) fn group_request(&self, types: &[Tied], mut first: Vec<Read>) -> Request {
         if is_planted(Fault::UnmarkedTies) {
             first.iter_mut().for_each(|read| read.served = None);
         }
         let most = self.runtime.medium_bytes_max().saturating_sub(REST_BYTES) as u32;
-        Request::Group { first, base: self.base, stride: self.stride, most, kinds: group.kinds.clone() }
+        Request::Group {
+            first,
+            base: self.base,
+            stride: self.stride,
+            most,
+            kinds: types.iter().map(kind_of).collect(),
+        }
     }
 
     /// Reads an object of another node, and what is tied to it, after they were marked if they stay (`served` is where the word of the
@@ -82,7 +66,7 @@ impl Heap {
         shape: &Shape,
         served: Option<u64>,
     ) -> Result<Option<Found>, ObjectError> {
-        let (Some(group), at) = (shape.group.map(|of| of()), self.locate(word.address())) else {
+        let (Some(types), at) = (shape.tied.map(|of| of()), self.locate(word.address())) else {
             return Ok(None);
         };
         let most = self.runtime.medium_bytes_max().saturating_sub(REST_BYTES);
@@ -93,11 +77,11 @@ impl Heap {
             return Ok(None);
         }
         let (owner, offset, bytes) = (at.rank.0, at.offset, shape.bytes as u32);
-        let request = self.group_request(group, vec![Read { owner, offset, bytes, served, copy: None }]);
+        let request = self.group_request(types, vec![Read { owner, offset, bytes, served, copy: None }]);
         let answer = self.runtime.call::<HeapService>(node, &request);
         let answer = answer.map_err(|why| self.lost(word, shape, why))?;
         // The other way says why not.
-        let found = Found::of(group, answer, [shape.bytes].into_iter());
+        let found = Found::of(types, answer, [shape.bytes].into_iter());
         Ok(found.filter(|found| found.first.iter().all(Option::is_some)))
     }
 
@@ -176,13 +160,13 @@ unsafe fn write(address: u64, bytes: &[u8]) {
 impl Found {
     /// What a node has answered, if it is about so many objects of these sizes.
     pub fn of(
-        group: &'static Group,
+        types: &'static [Tied],
         answer: Answer,
         sizes: impl ExactSizeIterator<Item = usize>,
     ) -> Option<Self> {
         let Answer::Group { first, tied } = answer else { return None };
         let first = given(Answer::All(first), sizes);
-        Some(Self { group, first, tied: tied.into_iter().map(|(word, bytes)| (word, bytes.0)).collect() })
+        Some(Self { types, first, tied: tied.into_iter().map(|(word, bytes)| (word, bytes.0)).collect() })
     }
 
     /// The bytes of the first object that was asked for; of the only one, where it has come.
@@ -197,7 +181,7 @@ impl Found {
         first: Vec<(P, &'f [u8])>,
         mut each: impl FnMut(&P, usize, &'static Tied, Word, &'f [u8]) -> Option<P>,
     ) {
-        let types = &self.group.types;
+        let types = self.types;
         let Some(of) = types.first() else { return };
         // A row has many of the first.
         let mut open: VecDeque<_> =

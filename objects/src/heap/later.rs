@@ -3,10 +3,10 @@
 use super::borrow::Ref;
 use super::boxes::DBox;
 use super::error::ObjectError;
-use super::shape::Shape;
 use super::{Heap, OWN, heap};
 use crate::portable::Shareable;
 use crate::service::{Answer, HeapService, Read, Request};
+use crate::shape::Shape;
 use crate::word::Word;
 use std::collections::VecDeque;
 use std::fmt;

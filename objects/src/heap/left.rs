@@ -3,9 +3,9 @@
 //! The bytes stay as they were, so that the rest is as of any slot: a backup has them, and copies that its rank's links in them count
 //! are released by whoever frees the slot. Only nobody takes them for a value any more.
 
-use super::shape::Shape;
 use super::{Freed, OWN, ObjectError, heap};
 use crate::portable::Portable;
+use crate::shape::Shape;
 use crate::word::Word;
 use std::mem::MaybeUninit;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};

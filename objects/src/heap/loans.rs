@@ -12,36 +12,27 @@
 //! A borrower that has passed on nothing leaves all as it was. Which object was passed on is not looked at: what a task passes on may lie anywhere in what
 //! it was lent, or have come from there by way of another thread.
 
-use super::shape::Links;
 use super::{ObjectError, heap};
-use crate::service::locks::{Answer, LockService, Request};
+use crate::shape::Links;
 use crate::slab::HEAD_BYTES;
 use crate::word::{Colour, Link, Word};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vgas::{NodeId, Rank};
 
-/// What was lent, and by which rank or node.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Loan {
-    /// The arguments of a task, by its number at the rank that has begun it.
-    Task { lender: Rank, number: u64 },
-    /// An object, by its word when it was lent.
-    Object { lender: Rank, word: Word },
-    /// A lock.
-    Lock { home: NodeId, owner: u32, offset: u64 },
-}
+/// Tells a lender that its borrower is about to pass on objects. Returns when the lender has noted that, or is lost.
+type Notify = Arc<dyn Fn() -> Result<(), ObjectError> + Send + Sync>;
 
-/// A loan of this rank's, until it is dropped.
+/// An open loan from another node: it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenLoan(u64);
 
 #[derive(Default)]
 struct Loans {
-    /// By number, with whether the lender was told.
-    open: FxHashMap<u64, (Loan, bool)>,
+    /// By number: how to notify the lender; none once that is done.
+    open: FxHashMap<u64, Option<Notify>>,
     /// Words of objects that this rank has lent, of which it was told.
     given: FxHashSet<Word>,
 }
@@ -58,24 +49,31 @@ fn loans<R>(work: impl FnOnce(&mut Loans) -> R) -> R {
     work(loans.get_or_insert_default())
 }
 
-/// Notes a loan; none without replicas, and of the own node, which is lost with it.
-pub(crate) fn borrow(loan: Loan) -> Option<OpenLoan> {
+/// Opens a loan from a node; none without replicas, and from the own node, which is lost together with this rank.
+pub(crate) fn borrow(
+    lender: NodeId,
+    notify: impl Fn() -> Result<(), ObjectError> + Send + Sync + 'static,
+) -> Option<OpenLoan> {
     let heap = heap().ok().filter(|heap| heap.has_replicas())?;
-    let lender = match loan {
-        Loan::Task { lender, .. } | Loan::Object { lender, .. } => heap.runtime.layout().node_of(lender),
-        Loan::Lock { home, .. } => home,
-    };
     (lender != heap.runtime.node()).then(|| {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        loans(|loans| loans.open.insert(number, (loan, false)));
+        loans(|loans| loans.open.insert(number, Some(Arc::new(notify))));
         UNTOLD.fetch_add(1, Ordering::SeqCst);
         OpenLoan(number)
     })
 }
 
+/// Opens a loan from a rank, as [`borrow`].
+pub(crate) fn borrow_from(
+    lender: Rank,
+    notify: impl Fn() -> Result<(), ObjectError> + Send + Sync + 'static,
+) -> Option<OpenLoan> {
+    borrow(heap().ok()?.runtime.layout().node_of(lender), notify)
+}
+
 impl Drop for OpenLoan {
     fn drop(&mut self) {
-        if let Some((_, false)) = loans(|loans| loans.open.remove(&self.0)) {
+        if let Some(Some(_)) = loans(|loans| loans.open.remove(&self.0)) {
             UNTOLD.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -87,30 +85,13 @@ pub(super) fn tell_lenders() -> Result<(), ObjectError> {
         return Ok(());
     }
     let _alone = TELLING.lock().unwrap_or_else(PoisonError::into_inner);
-    let untold: Vec<(u64, Loan)> = loans(|loans| {
-        let untold = loans.open.iter().filter(|(_, (_, is_told))| !is_told);
-        untold.map(|(number, (loan, _))| (*number, *loan)).collect()
+    let untold: Vec<(u64, Notify)> = loans(|loans| {
+        loans.open.iter().filter_map(|(number, notify)| Some((*number, notify.clone()?))).collect()
     });
-    let runtime = &heap()?.runtime;
-    for (number, loan) in untold {
-        let told = match loan {
-            Loan::Task { lender, number } => crate::task::tell_lender(lender, Some(number), 0),
-            Loan::Object { lender, word } => crate::task::tell_lender(lender, None, word.bits()),
-            Loan::Lock { home, owner, offset } => {
-                match runtime.call::<LockService>(home, &Request::Gives { owner, offset }) {
-                    Ok(Answer::Noted) => Ok(()),
-                    Ok(_) => Err(ObjectError::Usage("a lock's home does not note what is passed on".into())),
-                    // Nobody uses it again.
-                    Err(_) if runtime.lost_nodes().contains(&home) => Ok(()),
-                    Err(why) => Err(why.into()),
-                }
-            }
-        };
-        told?;
+    for (number, notify) in untold {
+        notify()?;
         loans(|loans| {
-            if let Some((_, is_told)) = loans.open.get_mut(&number)
-                && !std::mem::replace(is_told, true)
-            {
+            if let Some(Some(_)) = loans.open.get_mut(&number).map(Option::take) {
                 UNTOLD.fetch_sub(1, Ordering::SeqCst);
             }
         });

@@ -13,9 +13,9 @@ use super::copies::Copy;
 use super::error::ObjectError;
 use super::loans::is_dead;
 use super::replica::PASSED_ON;
-use super::shape::Shape;
 use super::shared::{ENTRY_BYTES, Entry, Look, Shared};
-use super::{Heap, Messages, OWN, RankReport, heap};
+use super::{Heap, Messages, OWN, heap};
+use crate::shape::Shape;
 use crate::slab::{Class, Geometry, Use, label_offset};
 use crate::word::Word;
 use std::ptr::with_exposed_provenance_mut;
@@ -73,11 +73,11 @@ impl Mates {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Adds what it has counted.
-    pub fn report(&self, to: &mut RankReport) {
-        let count = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        (to.in_place, to.fetched) = (count(&self.in_place), count(&self.fetched));
-        (to.from_mates, to.evicted) = (count(&self.from_mates), count(&self.evicted));
+    /// Returns how many objects were read in place; and how many copies were made of bytes from homes, made of bytes from ranks of the node, and
+    /// evicted.
+    pub fn counts(&self) -> [u64; 4] {
+        [&self.in_place, &self.fetched, &self.from_mates, &self.evicted]
+            .map(|count| count.load(Ordering::Relaxed))
     }
 }
 

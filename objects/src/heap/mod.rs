@@ -26,6 +26,7 @@ pub(crate) mod fuzzing;
 mod group;
 mod head;
 mod helper;
+mod hooks;
 mod later;
 mod left;
 mod loans;
@@ -46,7 +47,6 @@ mod retired;
 mod roots;
 mod running;
 mod seam;
-mod shape;
 mod shared;
 mod text;
 mod tied;
@@ -56,14 +56,14 @@ mod vec;
 
 pub use ahead::prefetch;
 pub use borrow::{MutRef, Ref};
-pub use boxes::{DBox, Refused};
+pub use boxes::DBox;
 pub(crate) use drops::{drop_for_others, has_drops_to_do, is_dropping, tell_drops};
 pub(crate) use elsewhere::{Room, give_back, room_for};
 pub use entry::{Entry, OccupiedEntry, VacantEntry};
-pub use error::{Lost, ObjectError, OtherLayout};
+pub use error::{Lost, ObjectError, OtherLayout, Refused};
 pub use later::Get;
 pub(crate) use left::{discard_left, drop_value, take_out};
-pub(crate) use loans::{Loan, OpenLoan, borrow, make_dead, note_given};
+pub(crate) use loans::{OpenLoan, borrow, borrow_from, make_dead, note_given};
 pub use map::{DMap, DMapEntries, DMapEntriesMut, DMapIter, Found};
 pub(crate) use messages::{LIBRARY, Messages};
 pub use objects::{HeapCounts, HeapOptions, Objects};
@@ -79,7 +79,6 @@ pub use running::{
     heaps_running,
 };
 pub(crate) use seam::{add, cannot_be_had, discard, is_lost, is_own, lost_node, place_of, replace, update};
-pub(crate) use shape::{Links, Shape, links_of};
 pub use text::DString;
 pub use tied::TBox;
 pub use vec::DVec;
@@ -88,6 +87,7 @@ use crate::bytes::{self, assume_written, initialise};
 use crate::colour::{Event, Outcome, Slot, step};
 use crate::planted::{Fault, is_planted};
 use crate::portable::Portable;
+use crate::shape::Shape;
 use crate::slab::{Class, Full, Geometry, Memory, Place, SERVED, Slabs, Use, word_address};
 use crate::word::{ADDRESS_BITS, ADDRESS_MASK, Colour, Link, Word};
 use copies::{Copies, Copy};
@@ -261,6 +261,7 @@ struct Heap {
     questions: retired::Questions,
     allocated: AtomicU64,
     elsewhere: elsewhere::Elsewhere,
+    hooks: &'static hooks::Hooks,
     /// Objects that are found by name.
     roots: Mutex<Option<DBox<roots::Root>>>,
     replicas: Option<replica::Replicas>,

@@ -4,6 +4,7 @@ use super::copies::Copies;
 use super::elsewhere::Elsewhere;
 use super::error::ObjectError;
 use super::head::{Head, tag_of};
+use super::hooks::Hooks;
 use super::period::PERIOD;
 use super::replica::Replicas;
 use super::retired::{bit, bits_of};
@@ -20,6 +21,13 @@ use vgas::{GlobalAddress, Rank, Runtime, SegmentOwner, SegmentSpec};
 const TOLD_AND_DONE: usize = 2;
 /// How long a rank waits for what others let go of, where some is on its way: longer than a message and its answer take, mostly.
 const QUIET: Duration = Duration::from_micros(300);
+
+/// Tasks, as the heap calls them.
+static HOOKS: Hooks = Hooks {
+    serve_others: crate::task::see_others,
+    request_slot: crate::task::ask_for_room,
+    wait_until: |deadline, condition| crate::sync::until(deadline, condition),
+};
 
 /// How large the heap is to be. The same on all ranks.
 #[derive(Clone, Copy, Debug)]
@@ -193,7 +201,9 @@ impl Objects {
             drops: Default::default(),
             questions: Default::default(),
             allocated: AtomicU64::new(1),
-            elsewhere: Elsewhere::new(options, ranks),
+            // A backup has what its rank has written; values that other ranks write there would have none.
+            elsewhere: Elsewhere::new(ranks > 1 && options.replicas == 0, bytes),
+            hooks: &HOOKS,
             roots: Mutex::new(left.and_then(|head| head.roots).map(DBox::of)),
             replicas,
             door: Default::default(),

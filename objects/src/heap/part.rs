@@ -1,9 +1,9 @@
 //! Some values of a row, borrowed.
 
 use super::error::ObjectError;
-use super::shape::Shape;
 use super::{Heap, heap};
 use crate::portable::{Portable, Shareable};
+use crate::shape::Shape;
 use crate::slab::Class;
 use crate::word::Word;
 use std::fmt;

@@ -7,10 +7,10 @@
 
 use super::error::ObjectError;
 use super::period::PERIOD;
-use super::shape::Shape;
 use super::{DBox, OWN, Refused, discard, heap};
 use crate::bytes;
 use crate::portable::Portable;
+use crate::shape::Shape;
 use crate::word::Word;
 use std::mem::MaybeUninit;
 use std::panic::Location;

@@ -11,13 +11,13 @@ use super::copies::{Claim, Copy, Filling};
 use super::error::ObjectError;
 use super::group::Found;
 use super::mates::{Begun, Room, Unshown};
-use super::remote::REST_BYTES;
-use super::shape::Shape;
+use super::remote::{REST_BYTES, given};
 use super::vec::DVec;
 use super::{Heap, OWN, heap};
 use crate::planted::{Fault, is_planted};
 use crate::portable::Shareable;
-use crate::service::{Answer, Bytes, CopyAt, HeapService, LIST_READS_MAX, Read, Request};
+use crate::service::{Answer, CopyAt, HeapService, LIST_READS_MAX, Read, Request};
+use crate::shape::Shape;
 use crate::slab::SERVED;
 use crate::word::Word;
 use rustc_hash::FxHashMap;
@@ -249,7 +249,7 @@ impl Heap {
         }
         let place = self.locate(word.address());
         let Some(node) = self.far(place.rank).filter(|_| shape.bytes > 0) else { return Ok(None) };
-        if self.is_backed_up(place.rank) || (shape.group.is_some() && !self.is_asked_with_others(shape)) {
+        if self.is_backed_up(place.rank) || (shape.tied.is_some() && !self.is_asked_with_others(shape)) {
             return Ok(None);
         }
         let held = |address| Held { heap: self, address, copy_of: Some(word) };
@@ -292,7 +292,7 @@ impl Heap {
             let (list, bytes) = open.entry(node).or_default();
             let more = one.shape.bytes + FOUND_BYTES;
             // What is tied to them is to have room, too.
-            let most = if one.shape.group.is_some() { most / 2 } else { most };
+            let most = if one.shape.tied.is_some() { most / 2 } else { most };
             if *bytes + more > most || list.len() == reads_max {
                 *bytes = 0;
                 self.send_list(node, std::mem::take(list), &mut in_flight, found)?;
@@ -357,9 +357,9 @@ impl Heap {
         }
         let reads = list.iter().map(|one| one.read);
         // All are of one type.
-        let request = match list.first().and_then(|one| one.shape.group) {
-            Some(group) => {
-                self.group_request(group(), reads.map(|read| Read { copy: None, ..read }).collect())
+        let request = match list.first().and_then(|one| one.shape.tied) {
+            Some(types) => {
+                self.group_request(types(), reads.map(|read| Read { copy: None, ..read }).collect())
             }
             None => Request::All(reads.collect()),
         };
@@ -393,8 +393,8 @@ impl Heap {
         let first = list.first().map_or(0, |one| one.at);
         let Some(answer) = self.answer_of(call).map_err(|why| (first, why))? else { return Ok(()) };
         let sizes = list.iter().map(|one| one.shape.bytes);
-        let given = match list.first().and_then(|one| one.shape.group) {
-            Some(group) => match Found::of(group(), answer, sizes) {
+        let given = match list.first().and_then(|one| one.shape.tied) {
+            Some(types) => match Found::of(types(), answer, sizes) {
                 Some(mut found) => {
                     self.keep_tied(&found);
                     std::mem::take(&mut found.first)
@@ -408,43 +408,5 @@ impl Heap {
             one.has_come(self, found, |room, word, shape| self.keep_in(room, word, shape, &bytes));
         }
         Ok(())
-    }
-}
-
-/// What a home has given of objects of these sizes. Nothing of an answer to something else, or of an object with other bytes than it has: that is
-/// asked for by itself, and said of it then.
-pub(super) fn given(answer: Answer, sizes: impl ExactSizeIterator<Item = usize>) -> Vec<Option<Vec<u8>>> {
-    let all = match answer {
-        Answer::All(all) if all.len() == sizes.len() => all,
-        _ => return vec![None; sizes.len()],
-    };
-    let whole = |(bytes, size): (Option<Bytes>, usize)| Some(bytes?.0).filter(|bytes| bytes.len() == size);
-    all.into_iter().zip(sizes).map(whole).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: whatever a home answers, an object has as many bytes as it asked for, or is asked for again.
-    #[test]
-    fn answers_give_what_was_asked_for() {
-        let bytes = |count: usize| Some(Bytes(vec![7; count]));
-        let sizes = || [3usize, 5, 0].into_iter();
-        let nothing = vec![None; 3];
-        let right = Answer::All(vec![bytes(3), bytes(5), bytes(0)]);
-        assert_eq!(given(right, sizes()), [Some(vec![7; 3]), Some(vec![7; 5]), Some(Vec::new())]);
-        let some = Answer::All(vec![bytes(4), bytes(5), None]);
-        assert_eq!(given(some, sizes()), [None, Some(vec![7; 5]), None]);
-        for wrong in [
-            Answer::All(vec![bytes(3), bytes(5)]),
-            Answer::All(vec![bytes(3), bytes(5), bytes(0), bytes(0)]),
-            Answer::All(Vec::new()),
-            Answer::Bytes(Bytes(vec![7; 8])),
-            Answer::Failed,
-            Answer::Freed,
-        ] {
-            assert_eq!(given(wrong, sizes()), nothing);
-        }
     }
 }

@@ -4,9 +4,9 @@
 //! ([`crate::service`]).
 
 use super::error::{Lost, ObjectError};
-use super::shape::Shape;
 use super::{Freed, Heap, OWN};
-use crate::service::{self, Answer, CopyAt, HeapService, NOTE_WORDS_MAX, Read, Request};
+use crate::service::{self, Answer, Bytes, CopyAt, HeapService, NOTE_WORDS_MAX, Read, Request};
+use crate::shape::Shape;
 use crate::slab::SERVED;
 use crate::word::Word;
 use std::sync::PoisonError;
@@ -136,6 +136,44 @@ impl Heap {
                 return Ok(());
             }
             before = was;
+        }
+    }
+}
+
+/// What a home has given of objects of these sizes. Nothing of an answer to something else, or of an object with other bytes than it has: that is
+/// asked for by itself, and said of it then.
+pub(super) fn given(answer: Answer, sizes: impl ExactSizeIterator<Item = usize>) -> Vec<Option<Vec<u8>>> {
+    let all = match answer {
+        Answer::All(all) if all.len() == sizes.len() => all,
+        _ => return vec![None; sizes.len()],
+    };
+    let whole = |(bytes, size): (Option<Bytes>, usize)| Some(bytes?.0).filter(|bytes| bytes.len() == size);
+    all.into_iter().zip(sizes).map(whole).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: whatever a home answers, an object has as many bytes as it asked for, or is asked for again.
+    #[test]
+    fn answers_give_what_was_asked_for() {
+        let bytes = |count: usize| Some(Bytes(vec![7; count]));
+        let sizes = || [3usize, 5, 0].into_iter();
+        let nothing = vec![None; 3];
+        let right = Answer::All(vec![bytes(3), bytes(5), bytes(0)]);
+        assert_eq!(given(right, sizes()), [Some(vec![7; 3]), Some(vec![7; 5]), Some(Vec::new())]);
+        let some = Answer::All(vec![bytes(4), bytes(5), None]);
+        assert_eq!(given(some, sizes()), [None, Some(vec![7; 5]), None]);
+        for wrong in [
+            Answer::All(vec![bytes(3), bytes(5)]),
+            Answer::All(vec![bytes(3), bytes(5), bytes(0), bytes(0)]),
+            Answer::All(Vec::new()),
+            Answer::Bytes(Bytes(vec![7; 8])),
+            Answer::Failed,
+            Answer::Freed,
+        ] {
+            assert_eq!(given(wrong, sizes()), nothing);
         }
     }
 }

@@ -49,10 +49,9 @@
 
 use super::error::ObjectError;
 use super::loans::is_dead;
-use super::objects::Objects;
 use super::period::PERIOD;
-use super::shape::Shape;
-use super::{Freed, Heap, Mapped, Messages};
+use super::{Freed, Heap, Mapped};
+use crate::shape::Shape;
 use crate::slab::{Geometry, has_object};
 use crate::word::Word;
 use std::collections::VecDeque;
@@ -344,27 +343,6 @@ impl Sending {
         self.run.clear();
         self.pages.clear();
         Ok(())
-    }
-}
-
-impl Objects {
-    /// Brings this rank's backup up to date: what is in its partition now is found after the loss of its node, if anybody has its
-    /// word. Passing objects on does so by itself. Nothing happens without [`HeapOptions::replicas`](super::HeapOptions).
-    ///
-    /// # Errors
-    /// When the backup cannot be written. That its node is lost is none: the heap goes on without.
-    pub fn replicate(&self) -> Result<Replicated, ObjectError> {
-        self.heap.replicate()
-    }
-
-    /// The nodes that are lost, and without which the job goes on ([`vgas::Runtime::lost_nodes`]), as far as this rank has heard by now, of messages that
-    /// have come, which this takes in.
-    pub fn lost_nodes(&self) -> Vec<NodeId> {
-        if !self.job().messages().in_handler() {
-            // An error is found by who waits.
-            let _ = self.job().poll();
-        }
-        self.job().lost_nodes()
     }
 }
 

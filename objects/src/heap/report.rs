@@ -214,7 +214,7 @@ impl Heap {
             of_type.bytes += copy.class.bytes();
             of_type.uses += uses;
         });
-        self.mates.report(&mut report);
+        [report.in_place, report.fetched, report.from_mates, report.evicted] = self.mates.counts();
         report.types = types.into_values().collect();
         report
             .types

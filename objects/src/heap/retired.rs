@@ -230,7 +230,7 @@ pub(super) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
         // What comes when the heap has ended is gone with it.
         let Ok(heap) = heap() else { return };
         match heap.questions.on_message(from, said) {
-            Ok(()) => crate::task::see_others(),
+            Ok(()) => (heap.hooks.serve_others)(),
             Err(why) => token.refuse(why),
         }
     };

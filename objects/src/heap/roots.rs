@@ -1,9 +1,10 @@
 //! What outlives a job: objects under names, and checkpoints of the heap.
 
-use super::boxes::{DBox, Refused};
-use super::error::{ObjectError, OtherLayout};
+use super::Messages;
+use super::boxes::DBox;
+use super::error::{ObjectError, OtherLayout, Refused};
 use super::objects::Objects;
-use super::replica::MEETINGS;
+use super::replica::{MEETINGS, Replicated};
 use crate::layout::Layout;
 use crate::word::Word;
 use crate::{Portable, Shareable};
@@ -11,7 +12,7 @@ use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use vgas::{Rank, Reopened};
+use vgas::{NodeId, Rank, Reopened};
 
 /// Most bytes of a root's name.
 const NAME_BYTES: usize = 64;
@@ -229,6 +230,25 @@ impl Objects {
             }
             None => Ok(()),
         }
+    }
+
+    /// Brings this rank's backup up to date: what is in its partition now is found after the loss of its node, if anybody has its
+    /// word. Passing objects on does so by itself. Nothing happens without [`HeapOptions::replicas`](super::HeapOptions).
+    ///
+    /// # Errors
+    /// When the backup cannot be written. That its node is lost is none: the heap goes on without.
+    pub fn replicate(&self) -> Result<Replicated, ObjectError> {
+        self.heap.replicate()
+    }
+
+    /// The nodes that are lost, and without which the job goes on ([`vgas::Runtime::lost_nodes`]), as far as this rank has heard by now, of messages that
+    /// have come, which this takes in.
+    pub fn lost_nodes(&self) -> Vec<NodeId> {
+        if !self.job().messages().in_handler() {
+            // An error is found by who waits.
+            let _ = self.job().poll();
+        }
+        self.job().lost_nodes()
     }
 
     /// What was found of the heap's name; none when it was created now, or has none.

@@ -1,9 +1,9 @@
 //! What the sharing types need of the heap ([`crate::sync`]).
 
 use super::error::Lost;
-use super::shape::Shape;
 use super::{DBox, Freed, OWN, ObjectError, heap, job};
 use crate::portable::Portable;
+use crate::shape::Shape;
 use crate::word::Word;
 use std::panic::Location;
 use std::ptr::with_exposed_provenance_mut;

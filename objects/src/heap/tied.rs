@@ -1,11 +1,13 @@
 //! [`TBox`]: a box whose object comes with what it is in.
 
-#![forbid(unsafe_code)]
-
 use super::borrow::{MutRef, Ref};
-use super::boxes::{DBox, Refused};
-use super::error::ObjectError;
-use crate::portable::Shareable;
+use super::boxes::DBox;
+use super::error::{ObjectError, Refused};
+use crate::glue::Glue;
+use crate::layout::Layout;
+use crate::portable::{Portable, Shareable};
+use crate::tie::Ties;
+use crate::word::Link;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
@@ -32,9 +34,41 @@ use std::ops::{Deref, DerefMut};
 /// In the paper a variable of this type pins its object to the server of the variable; here it is a box like any other as long as it is in no
 /// object.
 #[repr(transparent)]
-pub struct TBox<T: crate::Portable>(pub(super) DBox<T>);
+pub struct TBox<T: Portable>(pub(super) DBox<T>);
 
-impl<T: crate::Portable> TBox<T> {
+// SAFETY: rule 3: it is a box.
+unsafe impl<T: Portable> Portable for TBox<T> {
+    const HAS_LINKS: bool = true;
+    const HAS_TIES: bool = true;
+    const IS_TIE: bool = true;
+
+    fn links(&self, visit: &mut dyn FnMut(&Link)) {
+        self.0.links(visit);
+    }
+
+    fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
+        self.0.weigh(visit);
+    }
+
+    fn ties(ties: &mut Ties) {
+        ties.tie::<T>();
+    }
+
+    fn glue(glue: &mut Glue) {
+        glue.part::<DBox<T>>();
+    }
+
+    fn describe(layout: &mut Layout) {
+        T::describe(layout);
+    }
+}
+
+// SAFETY: as of a box.
+unsafe impl<T: Shareable> Shareable for TBox<T> {}
+
+const _: () = assert!(size_of::<Option<TBox<u64>>>() == size_of::<Link>());
+
+impl<T: Portable> TBox<T> {
     /// Places a value as [`DBox::new`] does.
     ///
     /// # Panics
@@ -138,7 +172,7 @@ impl<T: Shareable> DerefMut for TBox<T> {
     }
 }
 
-impl<T: crate::Portable> fmt::Debug for TBox<T> {
+impl<T: Portable> fmt::Debug for TBox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TBox({:?})", DBox::word(&self.0))
     }

@@ -4,7 +4,7 @@ use super::borrow::{MutRef, Ref};
 use super::boxes::DBox;
 use super::cannot_go_on;
 use super::error::ObjectError;
-use super::loans::{Loan, OpenLoan, borrow, dead_word, take_given};
+use super::loans::{OpenLoan, borrow_from, dead_word, take_given};
 use super::objects::Objects;
 use crate::portable::{Portable, Shareable};
 use crate::word::Word;
@@ -148,11 +148,11 @@ impl Objects {
         let word =
             self.agree::<T>(Deed::LendMut, [from, to], given.as_ref().map(|owner| DBox::word(owner)))?;
         let lent = (to == self.rank()).then(|| ManuallyDrop::new(DBox::of(word)));
-        let loan = Loan::Object { lender: from, word };
-        let loan = lent.as_ref().filter(|_| T::HAS_LINKS).and_then(|_| borrow(loan));
+        let notify = move || crate::task::tell_lender(from, None, word.bits());
+        let loan = lent.as_ref().filter(|_| T::HAS_LINKS).and_then(|_| borrow_from(from, notify));
         let mut end = End::<T> { objects: self, word, from: to, lent, owner: given, loan };
         let result = match &mut end.lent {
-            Some(lent) => MutRef::of(lent).map(|value| Some(write(value))),
+            Some(lent) => lent.try_write().map(|value| Some(write(value))),
             None => Ok(None),
         };
         end.end()?;

@@ -8,7 +8,7 @@
 use super::wait;
 use crate::bytes::{self, take};
 use crate::heap::{
-    DBox, Loan, ObjectError, OpenLoan, Refused, borrow, cannot_be_had, cannot_go_on, discard, has_links, job,
+    DBox, ObjectError, OpenLoan, Refused, borrow, cannot_be_had, cannot_go_on, discard, has_links, job,
     leave_behind, pass_on, place_of,
 };
 use crate::service::Bytes;
@@ -393,6 +393,18 @@ pub struct Guard<'m, T: Portable> {
     of: PhantomData<&'m DMutex<T>>,
 }
 
+/// Tells a lock's home that its holder is about to pass on objects. Returns when the home has noted that, or is lost.
+fn notify_home(home: NodeId, owner: u32, offset: u64) -> Result<(), ObjectError> {
+    let runtime = job()?;
+    match runtime.call::<LockService>(home, &Request::Gives { owner, offset }) {
+        Ok(Answer::Noted) => Ok(()),
+        Ok(_) => Err(ObjectError::Usage("a lock's home does not note what is passed on".into())),
+        // Nobody uses the lock again.
+        Err(_) if runtime.lost_nodes().contains(&home) => Ok(()),
+        Err(why) => Err(why.into()),
+    }
+}
+
 impl<T: Portable> Guard<'_, T> {
     /// Of bytes that a home has given to this thread alone; none if they are not as many.
     pub(super) fn of(at: At, bytes: &[u8]) -> Option<Self> {
@@ -402,7 +414,8 @@ impl<T: Portable> Guard<'_, T> {
             let was_panicking = std::thread::panicking();
             let held = Box::new(ManuallyDrop::new(held));
             let At { owner, offset, node: home } = at;
-            let loan = if T::HAS_LINKS { borrow(Loan::Lock { home, owner, offset }) } else { None };
+            let notify = move || notify_home(home, owner, offset);
+            let loan = if T::HAS_LINKS { borrow(home, notify) } else { None };
             Self { held, at, was_panicking, holds: Holds::one(), loan, of: PhantomData }
         })
     }

@@ -1,8 +1,9 @@
 //! Arguments of tasks as bytes, there and back.
 
 use crate::bytes::{self, place, take};
-use crate::heap::{Links, Loan, borrow, give, has_links, leave_behind, links_of, make_dead};
+use crate::heap::{borrow_from, give, has_links, leave_behind, make_dead};
 use crate::portable::{Portable, Shareable};
+use crate::shape::{Links, links_of};
 use crate::word::Link;
 use rustc_hash::FxHasher;
 use std::any::Any;
@@ -335,7 +336,9 @@ pub(super) fn run<'s, A: Arguments<'s>, R: Portable>(
     let (lent, given) = bytes.split_at(A::Lent::BYTES);
     let mut frame = MaybeUninit::uninit();
     let lender = LENDER.take().filter(|_| A::Lent::LENDS_LINKS);
-    let loan = lender.and_then(|(lender, number)| borrow(Loan::Task { lender, number }));
+    let loan = lender.and_then(|(lender, number)| {
+        borrow_from(lender, move || super::tell_lender(lender, Some(number), 0))
+    });
     // SAFETY: rule 2: packed by `pack` for this entry of the table; used within this function.
     let (lent, given) = unsafe { (A::Lent::unpack(lent, &mut frame), take::<A::Given>(given)) };
     let ended = catch_unwind(AssertUnwindSafe(|| task(A::of(lent, given))));

@@ -78,7 +78,7 @@ impl Objects {
         let is_first = self.rank() == travel::FIRST;
         let mut queues: Vec<_> = (0..workers + usize::from(is_first)).map(|_| Worker::new_lifo()).collect();
         pool.begin(&queues);
-        spare::begin(options);
+        spare::begin(workers, options.stack_bytes);
         // From here on, all understand what tasks say to each other.
         if let Err(why) = runtime.barrier() {
             // Where a node is lost meanwhile, others may have met, and begin: whoever sends a task here hears that nobody runs it, and

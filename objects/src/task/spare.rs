@@ -2,7 +2,6 @@
 //! worker would begin. So does one for a worker that polls for the end of a task, since the program may park its thread meanwhile.
 
 use super::pool::{IS_WORKER, Member, pool};
-use super::run::RunOptions;
 use crate::heap::ObjectError;
 use crossbeam_deque::Worker;
 use std::cell::RefCell;
@@ -30,10 +29,10 @@ fn workers() -> MutexGuard<'static, Workers> {
     WORKERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Before the workers begin.
-pub(super) fn begin(options: &RunOptions) {
+/// Notes how many workers are to run, and how large their stacks are, before they begin.
+pub(super) fn begin(wanted: usize, stack_bytes: usize) {
     let mut workers = workers();
-    (workers.wanted, workers.stack_bytes) = (options.workers.max(1), options.stack_bytes);
+    (workers.wanted, workers.stack_bytes) = (wanted, stack_bytes);
 }
 
 /// Whether tasks are run.

@@ -209,12 +209,7 @@ fn run_rank(name: &str, seed: u64) -> Outcome {
     if name == scenarios::PLAIN_RANK && runtime.rank().0 == 1 {
         return scenarios::attach_plainly(&runtime, &scenario.heap);
     }
-    let attached = Objects::attach(runtime, &scenario.heap);
-    if name == tasks::OTHER_PROGRAM {
-        // All have become what they are to be.
-        let _ = std::fs::remove_dir_all(tasks::other_folder(seed));
-    }
-    let objects = attached?;
+    let objects = Objects::attach(runtime, &scenario.heap)?;
     (scenario.rank)(&objects, seed)?;
     Ok(objects.finalize()?)
 }
@@ -244,7 +239,7 @@ fn run_job(
         settings.into_iter().map(|(name, text)| FlagValue { flag: "--set".into(), name: name.into(), text });
     let sources = Sources { file: None, environment: Vec::new(), flags: flags.collect() };
     let config = Config::load(&sources).map_err(|error| error.to_string())?;
-    let status = run(JobRequest {
+    let ended = run(JobRequest {
         program: std::env::current_exe().map_err(|error| error.to_string())?.into(),
         name: None,
         arguments: vec![OsString::from(name), OsString::from(seed.to_string())],
@@ -255,8 +250,12 @@ fn run_job(
         environment: Vec::new(),
         daemon: Vec::new(),
         settings: config.settings().clone(),
-    })
-    .map_err(|error| error.to_string())?;
+    });
+    if name == tasks::OTHER_PROGRAM {
+        // No rank of this job can remove it in the next one, which has the same seed.
+        let _ = std::fs::remove_dir_all(tasks::other_folder(seed));
+    }
+    let status = ended.map_err(|error| error.to_string())?;
     match status.message {
         None if status.code == 0 => Ok(()),
         message => Err(format!("status {}: {}", status.code, message.unwrap_or_default())),

@@ -500,7 +500,7 @@ impl<T: Portable> fmt::Debug for DBox<T> {
 mod tests {
     use super::*;
     use crate::sync::{DArc, DAtomicU64, DBarrier, DCondvar, DMutex, DRwLock, channel};
-    use crate::{DMap, DString, DVec};
+    use crate::{DMap, DString, DVec, TBox};
     use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 

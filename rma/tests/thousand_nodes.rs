@@ -104,7 +104,7 @@ fn a_thousand_nodes_agree_and_hear_of_a_loss() {
     assert!(met <= 200, "a barrier took {met} steps");
 
     let sums: Arc<Mutex<Vec<u64>>> = Arc::default();
-    job.all(Call::of_all(Kind::ReduceAll), |exchange, member| {
+    job.all(Call::of_all(Kind::AllReduce), |exchange, member| {
         let sums = sums.clone();
         Box::pin(async move {
             let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));

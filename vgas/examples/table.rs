@@ -42,7 +42,7 @@ fn main() -> vgas::Result<()> {
             vector.copy_from_slice(&product);
             column.broadcast(my_column, &mut vector)?;
             let mut squares = [vector.iter().map(|x| x * x).sum::<f64>()];
-            row.reduce_all(&mut squares, Operator::Sum)?;
+            row.all_reduce(&mut squares, Operator::Sum)?;
             value = squares[0].sqrt();
             vector.iter_mut().for_each(|x| *x /= value);
         }

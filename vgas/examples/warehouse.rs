@@ -130,7 +130,7 @@ fn tell(
     taken: u64,
 ) -> vgas::Result<()> {
     let mut sums = [taken];
-    runtime.world()?.reduce_all(&mut sums, Operator::Sum)?;
+    runtime.world()?.all_reduce(&mut sums, Operator::Sum)?;
     if runtime.rank() == Rank(0) {
         let count = |node| runtime.call::<Count>(node, &Records(records.id().0));
         let nodes = (0..runtime.layout().nodes()).map(NodeId);

@@ -614,9 +614,9 @@ impl Runtime {
     ///
     /// # Errors
     /// For more bytes, and when other ranks are at another kind of barrier.
-    pub fn barrier_exchange(&self, brought: &[u8]) -> Result<Vec<Vec<u8>>> {
+    pub fn barrier_with(&self, brought: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.client.flush_relaxed()?;
-        Ok(self.endpoint.barrier_exchange(&self.private(brought))?)
+        Ok(self.endpoint.barrier_with(&self.private(brought))?)
     }
 
     /// First half of a split-phase barrier.

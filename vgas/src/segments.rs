@@ -459,7 +459,7 @@ impl Runtime {
             bytes => bytes.into(),
         };
         let exchange = |own: u32| {
-            let all = self.barrier_exchange(&own.to_le_bytes())?;
+            let all = self.barrier_with(&own.to_le_bytes())?;
             let word = |bytes: &Vec<u8>| Some(u32::from_le_bytes(bytes.as_slice().try_into().ok()?));
             Ok(all.iter().map(|bytes| word(bytes).unwrap_or(0)).collect())
         };
@@ -562,7 +562,7 @@ impl Runtime {
     fn hear_parts(&self, own: &Part) -> Result<Vec<Part>> {
         let bytes = postcard::to_allocvec(own)
             .map_err(|error| Error::Usage(format!("cannot tell what to attach: {error}")))?;
-        let all = self.barrier_exchange(&bytes)?;
+        let all = self.barrier_with(&bytes)?;
         let decode = |(rank, bytes): (usize, &Vec<u8>)| {
             postcard::from_bytes(bytes).map_err(|error| {
                 Error::Usage(format!("rank {rank} is at another barrier than attach_segment: {error}"))
@@ -605,7 +605,7 @@ impl Runtime {
             return self.detach_pinned(segment);
         }
         let is_open = self.segments.begin_leaving(id);
-        let all = self.barrier_exchange(&[u8::from(is_open)])?;
+        let all = self.barrier_with(&[u8::from(is_open)])?;
         if let Some(rank) = all.iter().position(|said| said[..] == [1]) {
             self.segments.end_leaving(id);
             return Err(Error::Usage(format!(

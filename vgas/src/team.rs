@@ -37,7 +37,7 @@ use vgas_rma::collective::{self, Call, Exchange, Kind, Landing, sequence};
 /// // The ranks as a table, three in a row: sums of the rows.
 /// let row = world.split(world.rank() / 3, world.rank())?;
 /// let mut sums = [f64::from(world.rank()), 1.0];
-/// row.reduce_all(&mut sums, Operator::Sum)?;
+/// row.all_reduce(&mut sums, Operator::Sum)?;
 /// assert_eq!(sums[1], f64::from(row.size()));
 /// # Ok(()) }
 /// ```
@@ -157,7 +157,7 @@ impl<'a> Team<'a> {
     pub fn barrier_with<T: Pod>(&self, brought: T) -> Result<Vec<T>> {
         self.runtime.client().flush_relaxed()?;
         let mut all = vec![T::zeroed(); self.size() as usize];
-        self.give_everybody(Kind::BarrierWith, &[brought], &mut all)?;
+        self.gather_for_all(Kind::BarrierWith, &[brought], &mut all)?;
         Ok(all)
     }
 
@@ -223,14 +223,14 @@ impl<'a> Team<'a> {
     ///
     /// # Errors
     /// See [`Team`]; and for another number of values, before anything is sent.
-    pub fn gather_all<T: Pod>(&self, part: &[T], all: &mut [T]) -> Result<()> {
-        self.give_everybody(Kind::GatherAll, part, all)
+    pub fn all_gather<T: Pod>(&self, part: &[T], all: &mut [T]) -> Result<()> {
+        self.gather_for_all(Kind::AllGather, part, all)
     }
 
-    fn give_everybody<T: Pod>(&self, kind: Kind, part: &[T], all: &mut [T]) -> Result<()> {
-        self.check_parts("a gather for all", part.len(), all.len())?;
+    fn gather_for_all<T: Pod>(&self, kind: Kind, part: &[T], all: &mut [T]) -> Result<()> {
+        self.check_parts("an all-gather", part.len(), all.len())?;
         let exchange = self.begin(Call::of_all(kind))?;
-        let found = exchange.run(strings::gather_all(exchange.clone(), bytes_of(part)))?;
+        let found = exchange.run(strings::all_gather(exchange.clone(), bytes_of(part)))?;
         self.fill_parts(all, part, &found);
         Ok(())
     }
@@ -239,11 +239,11 @@ impl<'a> Team<'a> {
     ///
     /// # Errors
     /// See [`Team`]; and for lengths that differ, or are not a multiple of the number of members, before anything is sent.
-    pub fn exchange<T: Pod>(&self, from: &[T], to: &mut [T]) -> Result<()> {
+    pub fn all_to_all<T: Pod>(&self, from: &[T], to: &mut [T]) -> Result<()> {
         let count = from.len() / self.size() as usize;
-        self.check_parts("an exchange", count, from.len())?;
-        self.check_parts("an exchange", count, to.len())?;
-        let exchange = self.begin(Call::of_all(Kind::Exchange))?;
+        self.check_parts("an all-to-all", count, from.len())?;
+        self.check_parts("an all-to-all", count, to.len())?;
+        let exchange = self.begin(Call::of_all(Kind::AllToAll))?;
         let own = part_of(from, self.rank(), count);
         let strings = exchange.run(async {
             algorithm::give_all(&exchange, |member| bytes_of(part_of(from, member, count)).into());
@@ -272,11 +272,11 @@ impl<'a> Team<'a> {
     ///
     /// # Errors
     /// See [`Team`].
-    pub fn reduce_all<T: Pod>(&self, values: &mut [T], combine: impl Combine<T>) -> Result<()> {
-        let exchange = self.begin(Call::of_all(Kind::ReduceAll))?;
+    pub fn all_reduce<T: Pod>(&self, values: &mut [T], combine: impl Combine<T>) -> Result<()> {
+        let exchange = self.begin(Call::of_all(Kind::AllReduce))?;
         let mine = bytes_of(values);
         let both = |left: &[u8], right: &[u8]| combine_all::<T>(left, right, &combine);
-        fill(values, &exchange.run(strings::reduce_all(exchange.clone(), mine, both))?);
+        fill(values, &exchange.run(strings::all_reduce(exchange.clone(), mine, both))?);
         Ok(())
     }
 
@@ -347,13 +347,13 @@ mod strings {
     }
 
     /// Nothing for this member's own.
-    pub(super) async fn gather_all(exchange: Exchange, own: Vec<u8>) -> Vec<Vec<u8>> {
+    pub(super) async fn all_gather(exchange: Exchange, own: Vec<u8>) -> Vec<Vec<u8>> {
         let (bytes, text) = (own.len(), Text::from(own));
         algorithm::give_all(&exchange, |_| text.clone());
         algorithm::collect_aside(&exchange, |_| bytes).await
     }
 
-    pub(super) async fn reduce_all(
+    pub(super) async fn all_reduce(
         exchange: Exchange,
         mine: Vec<u8>,
         combine: impl Fn(&[u8], &[u8]) -> Vec<u8>,

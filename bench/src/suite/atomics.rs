@@ -104,7 +104,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             let turn = start.elapsed().as_nanos() as f64 / (turns * u64::from(runtime.ranks())) as f64;
             let barriers = each(rounds / 4, |_| Ok(runtime.barrier()?))?;
             let brought = [7; 256];
-            let carrying = each(rounds / 4, |_| Ok(runtime.barrier_exchange(&brought)?))?;
+            let carrying = each(rounds / 4, |_| Ok(runtime.barrier_with(&brought)?))?;
             if sample > 0 {
                 times[11..].iter_mut().zip([turn, barriers, carrying]).for_each(|(all, time)| all.push(time));
             }

@@ -403,8 +403,8 @@ fn collectives(samples: usize) -> Result<Vec<Row>> {
         ("broadcast of 8 B", &|| team.broadcast(0, &mut [1u64])),
         ("broadcast of 32 KiB", &|| team.broadcast(0, &mut long.borrow_mut())),
         ("broadcast of 1 KiB", &|| team.broadcast(0, &mut [1u64; 128])),
-        ("sum of 8 B, to all", &|| team.reduce_all(&mut [1u64], |a: u64, b: u64| a + b)),
-        ("64 B from all, to all", &|| team.gather_all(&[1u64; 8], &mut vec![0u64; 8 * ranks])),
+        ("sum of 8 B, to all", &|| team.all_reduce(&mut [1u64], |a: u64, b: u64| a + b)),
+        ("64 B from all, to all", &|| team.all_gather(&[1u64; 8], &mut vec![0u64; 8 * ranks])),
     ];
     for (case, collective) in figures {
         let mut times = Vec::new();

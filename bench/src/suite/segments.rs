@@ -172,7 +172,7 @@ fn memory(runtime: &Runtime) -> Result<[f64; 3]> {
         let [own, shared] = resident(&daemon)?;
         (parts[1], parts[2]) = (own, parts[2] + shared);
     }
-    let all = runtime.barrier_exchange(&parts.map(u64::to_le_bytes).concat())?;
+    let all = runtime.barrier_with(&parts.map(u64::to_le_bytes).concat())?;
     let mut sums = [0.0; 3];
     for bytes in &all {
         let (words, _) = bytes.as_chunks::<8>();

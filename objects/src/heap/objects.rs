@@ -227,7 +227,7 @@ impl Objects {
         let mut number = [0; 8];
         let drawn = getrandom(&mut number[..], GetRandomFlags::empty());
         drawn.map_err(|why| ObjectError::Usage(format!("no random number for the heap: {why}")))?;
-        let numbers = heap.runtime.barrier_exchange(&number)?;
+        let numbers = heap.runtime.barrier_with(&number)?;
         let number = numbers.first().and_then(|first| first.first_chunk()).copied().unwrap_or(number);
         heap.door.open(heap, u64::from_le_bytes(number));
         Ok(objects)
@@ -310,7 +310,7 @@ impl Objects {
         // All ranks together may ask about more than a barrier carries, also in bits: those that do not fit stay retired.
         let mut bits = bits_of(&heap.drop_copies_from(&asked)?);
         bits.truncate(CARRIED_MAX);
-        let answers = runtime.barrier_exchange(&bits)?;
+        let answers = runtime.barrier_with(&bits)?;
         let (free, used): (Vec<u64>, Vec<u64>) = own.into_iter().partition(|address| {
             let at = asked.iter().position(|other| other == address).unwrap_or(usize::MAX);
             answers.iter().all(|answer| bit(answer, at))
@@ -348,7 +348,7 @@ impl Objects {
             let own = heap.retired_to_ask();
             let brought = heap.drops_told_and_done().into_iter().chain(own.iter().copied());
             let bytes: Vec<u8> = brought.flat_map(u64::to_le_bytes).collect();
-            let all = runtime.barrier_exchange(&bytes)?;
+            let all = runtime.barrier_with(&bytes)?;
             let sum = |at: usize| {
                 let numbers = all.iter().filter_map(|bytes| bytes.as_chunks::<8>().0.get(at));
                 numbers.fold(0, |sum: u64, number| sum.wrapping_add(u64::from_le_bytes(*number)))

@@ -219,7 +219,7 @@ impl Objects {
         let said: Vec<u8> = held.map_or_else(Vec::new, |at| {
             [u64::from(at.rank.0), at.offset].into_iter().flat_map(u64::to_le_bytes).collect()
         });
-        let all = self.heap.runtime.barrier_exchange(&said)?;
+        let all = self.heap.runtime.barrier_with(&said)?;
         let held = (0..).zip(&all).find_map(|(holder, said)| match said.as_chunks::<8>().0 {
             [owner, at] => Some((holder, u64::from_le_bytes(*owner), u64::from_le_bytes(*at))),
             _ => None,

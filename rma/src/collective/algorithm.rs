@@ -76,7 +76,7 @@ pub async fn broadcast(exchange: &Exchange, root: u32, part: Part) -> Text {
     text
 }
 
-/// Gives each other member its string: the root's part of a scatter, everybody's of an exchange.
+/// Gives each other member its string: the root's part of a scatter, everybody's of an all-to-all.
 pub fn give_all(exchange: &Exchange, string_for: impl Fn(u32) -> Text) {
     for member in others(exchange) {
         exchange.send(member, tag::DATA, string_for(member));

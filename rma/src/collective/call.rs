@@ -15,13 +15,13 @@ pub enum Kind {
     /// All give one.
     Gather = 3,
     /// All give all the same.
-    GatherAll = 4,
+    AllGather = 4,
     /// All give each something else.
-    Exchange = 5,
+    AllToAll = 5,
     /// What all have, combined for one.
     Reduce = 6,
     /// What all have, combined for all.
-    ReduceAll = 7,
+    AllReduce = 7,
     /// What those before have, combined for each.
     Scan = 8,
     /// Teams of the members of a team.
@@ -35,10 +35,10 @@ const NAMES: [&str; 11] = [
     "a broadcast",
     "a scatter",
     "a gather",
-    "a gather for all",
-    "an exchange",
+    "an all-gather",
+    "an all-to-all",
     "a reduction",
-    "a reduction for all",
+    "an all-reduce",
     "a scan",
     "a split",
     "a barrier with values",

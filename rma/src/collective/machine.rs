@@ -77,7 +77,7 @@ impl Machine {
     /// `may_lend`: long pieces may be taken from the segment that they are in.
     pub(super) fn new(near: &Near, call: NearCall, may_lend: bool) -> Self {
         let blocks = match call.pattern {
-            Pattern::Scatter { .. } | Pattern::Exchange => near.size as usize,
+            Pattern::Scatter { .. } | Pattern::AllToAll => near.size as usize,
             _ => 1,
         };
         let element = call.pattern.combiner().map_or(1, |combiner| combiner.element_bytes().max(1));
@@ -88,7 +88,7 @@ impl Machine {
         let is_reduction = matches!(call.pattern, Pattern::Reduce { .. });
         let is_split = is_reduction && !is_gathered && near.size > 1 && call.bytes >= SPLIT_MIN;
         let must_copy = match (call.from, call.to, &call.pattern) {
-            (Some(from), Some(to), Pattern::GatherAll | Pattern::Gather { .. }) => {
+            (Some(from), Some(to), Pattern::AllGather | Pattern::Gather { .. }) => {
                 let own = to.part(near.me as usize * call.bytes, call.bytes);
                 from != own && from.overlaps(to)
             }
@@ -149,7 +149,7 @@ impl Machine {
     #[inline]
     fn blocks(&self, near: &Near) -> usize {
         match self.call.pattern {
-            Pattern::Scatter { .. } | Pattern::Exchange => near.size as usize,
+            Pattern::Scatter { .. } | Pattern::AllToAll => near.size as usize,
             _ => 1,
         }
     }
@@ -211,7 +211,7 @@ impl Machine {
             Pattern::Broadcast { root } | Pattern::Scatter { root } => root == near.me,
             Pattern::Reduce { .. } if self.is_split && !self.is_result(piece) => true,
             Pattern::Gather { root } | Pattern::Reduce { root, .. } => root != near.me,
-            Pattern::GatherAll | Pattern::Exchange => near.size > 1,
+            Pattern::AllGather | Pattern::AllToAll => near.size > 1,
             Pattern::Scan { .. } => near.me + 1 < near.size,
         }
     }
@@ -278,8 +278,8 @@ impl Machine {
             Pattern::Scatter { root } if root as usize == me && !self.must_copy => {
                 to.copy_from(from.part(me * bytes, bytes));
             }
-            Pattern::Gather { .. } | Pattern::GatherAll => to.part(me * bytes, bytes).copy_from(from),
-            Pattern::Exchange if !self.must_copy => {
+            Pattern::Gather { .. } | Pattern::AllGather => to.part(me * bytes, bytes).copy_from(from),
+            Pattern::AllToAll if !self.must_copy => {
                 to.part(me * bytes, bytes).copy_from(from.part(me * bytes, bytes));
             }
             _ => {}
@@ -375,7 +375,7 @@ impl Machine {
         match self.call.pattern {
             Pattern::Broadcast { .. } | Pattern::Scatter { .. } => near.ring_others(),
             Pattern::Scan { .. } => (near.me + 1..near.size).for_each(|member| near.ring(member)),
-            Pattern::GatherAll | Pattern::Exchange => {
+            Pattern::AllGather | Pattern::AllToAll => {
                 near.ring_all_if(|member| near.has_posted(member, number))
             }
             Pattern::Reduce { .. } if self.is_split && !self.is_result(piece) => {
@@ -393,7 +393,7 @@ impl Machine {
         let (me, bytes) = (near.me as usize, self.call.bytes);
         match self.call.pattern {
             Pattern::Scatter { .. } => to.write(&own[me * bytes..][..bytes]),
-            Pattern::Exchange => to.part(me * bytes, bytes).write(&own[me * bytes..][..bytes]),
+            Pattern::AllToAll => to.part(me * bytes, bytes).write(&own[me * bytes..][..bytes]),
             _ => {}
         }
     }
@@ -461,7 +461,7 @@ impl Machine {
             let given = self.slice(near, member, bytes).1;
             return Wanted { given, skip: 0, bytes: given, at: 0 };
         }
-        let is_for_each = matches!(self.call.pattern, Pattern::Scatter { .. } | Pattern::Exchange);
+        let is_for_each = matches!(self.call.pattern, Pattern::Scatter { .. } | Pattern::AllToAll);
         let index = if is_for_each { near.me as usize } else { 0 };
         Wanted {
             given: self.blocks(near) * bytes,
@@ -596,7 +596,7 @@ impl Machine {
     /// tell wakes them; there every member tells, because none knows who of the others has borrowed.
     fn tell_taken(&self, near: &Near, last: u64) {
         let is_of_all = match self.call.pattern {
-            Pattern::GatherAll | Pattern::Exchange => self.blocks(near) * self.piece_bytes > COPIED_MAX,
+            Pattern::AllGather | Pattern::AllToAll => self.blocks(near) * self.piece_bytes > COPIED_MAX,
             Pattern::Reduce { .. } => self.is_split,
             _ => false,
         };

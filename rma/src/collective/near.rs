@@ -81,9 +81,9 @@ pub enum Pattern {
         root: u32,
     },
     /// A block of each for all.
-    GatherAll,
+    AllGather,
     /// A block of each for each.
-    Exchange,
+    AllToAll,
     /// A block of each for the root, combined in the order of the members.
     Reduce {
         /// The root's position.

@@ -42,7 +42,7 @@ pub enum BarrierName {
     Named(u32),
     /// Matches nothing: reports a mismatch to every rank.
     Mismatch,
-    /// Matches itself alone: every rank brings something ([`Endpoint::barrier_exchange`]).
+    /// Matches itself alone: every rank brings something ([`Endpoint::barrier_with`]).
     Carrying,
 }
 
@@ -325,7 +325,7 @@ impl Endpoint {
             return Err(RmaError::Usage("a barrier was notified and not waited for".into()));
         };
         if name == BarrierName::Carrying {
-            return Err(RmaError::Usage("what a barrier carries is given to `barrier_exchange`".into()));
+            return Err(RmaError::Usage("what a barrier carries is given to `barrier_with`".into()));
         }
         self.notify(&mut state, name, &[])
     }
@@ -492,7 +492,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`RmaError::Usage`] for more bytes, and when others are at a barrier of another kind.
-    pub fn barrier_exchange(&self, brought: &[u8]) -> Result<Vec<Vec<u8>>> {
+    pub fn barrier_with(&self, brought: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.check_failure()?;
         self.check_all("at a barrier")?;
         if self.rank().is_none() {

@@ -76,7 +76,7 @@ pub unsafe extern "C" fn vgasi_barrier_exchange(from: *const u8, bytes: usize, t
     let mut own = vec![0; bytes];
     // SAFETY: rule 1, and rule 5: copied, not borrowed.
     unsafe { copy(from, own.as_mut_ptr(), bytes) };
-    match runtime.barrier_exchange(&own) {
+    match runtime.barrier_with(&own) {
         Ok(all) if all.iter().any(|other| other.len() != bytes) => code::BAD_ARG,
         Ok(all) => {
             for (rank, other) in all.iter().enumerate() {

@@ -7,10 +7,10 @@
 //! | [`Team::broadcast_nb`] | values, of which the root's count | the root's |
 //! | [`Team::scatter_nb`] | at the root, a part for each | this member's part |
 //! | [`Team::gather_nb`] | a part | at the root, those of all |
-//! | [`Team::gather_all_nb`] | a part | those of all |
-//! | [`Team::exchange_nb`] | a part for each | a part of each |
+//! | [`Team::all_gather_nb`] | a part | those of all |
+//! | [`Team::all_to_all_nb`] | a part for each | a part of each |
 //! | [`Team::reduce_nb`] | values | at the root, all combined |
-//! | [`Team::reduce_all_nb`] | values | all combined |
+//! | [`Team::all_reduce_nb`] | values | all combined |
 //! | [`Team::scan_nb`] | values | those up to here, combined |
 //! | [`Team::split_nb`] | a colour and a key | the new team |
 //!
@@ -111,8 +111,8 @@ impl<R> std::fmt::Debug for CollectiveHandle<'_, R> {
 /// # fn example(runtime: &vgas::Runtime) -> vgas::Result<()> {
 /// use vgas::Operator;
 /// let world = runtime.world()?;
-/// let sum = world.reduce_all_nb(vec![f64::from(world.rank())], Operator::Sum)?;
-/// let everybody = world.gather_all_nb(vec![world.rank()])?;
+/// let sum = world.all_reduce_nb(vec![f64::from(world.rank())], Operator::Sum)?;
+/// let everybody = world.all_gather_nb(vec![world.rank()])?;
 /// // The program computes meanwhile.
 /// assert_eq!(everybody.wait()?.len(), world.size() as usize);
 /// println!("{}", sum.wait()?[0]);
@@ -149,7 +149,7 @@ impl<'a> Team<'a> {
     /// As [`Team::barrier`].
     pub fn barrier_with_nb<T: Pod + Send>(&self, brought: T) -> Result<CollectiveHandle<'a, Vec<T>>> {
         self.runtime.client().flush_relaxed()?;
-        self.start_gather_all(Kind::BarrierWith, vec![brought])
+        self.start_all_gather(Kind::BarrierWith, vec![brought])
     }
 
     /// [`Team::broadcast`]: `values` are as many everywhere; those of others than the root are of no account.
@@ -225,15 +225,15 @@ impl<'a> Team<'a> {
         Ok(CollectiveHandle::new(started, move |all| Ok(all.map(|all| values_of(count, &all)))))
     }
 
-    /// [`Team::gather_all`]: yields the parts of all members one after the other.
+    /// [`Team::all_gather`]: yields the parts of all members one after the other.
     ///
     /// # Errors
     /// See [`Team`].
-    pub fn gather_all_nb<T: Pod + Send>(&self, part: Vec<T>) -> Result<CollectiveHandle<'a, Vec<T>>> {
-        self.start_gather_all(Kind::GatherAll, part)
+    pub fn all_gather_nb<T: Pod + Send>(&self, part: Vec<T>) -> Result<CollectiveHandle<'a, Vec<T>>> {
+        self.start_all_gather(Kind::AllGather, part)
     }
 
-    fn start_gather_all<T: Pod + Send>(
+    fn start_all_gather<T: Pod + Send>(
         &self,
         kind: Kind,
         part: Vec<T>,
@@ -242,18 +242,18 @@ impl<'a> Team<'a> {
         let (me, own, count) = (self.rank(), bytes_of(&part), part.len() * self.size() as usize);
         let run = exchange.clone();
         let started = exchange
-            .start(async move { together(strings::gather_all(run, own.clone()).await, me, own) }, false);
+            .start(async move { together(strings::all_gather(run, own.clone()).await, me, own) }, false);
         Ok(CollectiveHandle::new(started, move |all| Ok(values_of(count, &all))))
     }
 
-    /// [`Team::exchange`]: yields a part of each member, one after the other.
+    /// [`Team::all_to_all`]: yields a part of each member, one after the other.
     ///
     /// # Errors
-    /// As [`Team::exchange`].
-    pub fn exchange_nb<T: Pod + Send>(&self, from: Vec<T>) -> Result<CollectiveHandle<'a, Vec<T>>> {
+    /// As [`Team::all_to_all`].
+    pub fn all_to_all_nb<T: Pod + Send>(&self, from: Vec<T>) -> Result<CollectiveHandle<'a, Vec<T>>> {
         let count = from.len() / self.size() as usize;
-        self.check_parts("an exchange", count, from.len())?;
-        let exchange = self.begin(Call::of_all(Kind::Exchange))?;
+        self.check_parts("an all-to-all", count, from.len())?;
+        let exchange = self.begin(Call::of_all(Kind::AllToAll))?;
         let (me, all) = (self.rank(), from.len());
         let run = exchange.clone();
         let started = exchange.start(
@@ -287,18 +287,18 @@ impl<'a> Team<'a> {
         Ok(CollectiveHandle::new(started, move |result| Ok(result.map(|result| values_of(count, &result)))))
     }
 
-    /// [`Team::reduce_all`]; see [`Team::reduce_nb`].
+    /// [`Team::all_reduce`]; see [`Team::reduce_nb`].
     ///
     /// # Errors
     /// See [`Team`].
-    pub fn reduce_all_nb<T: Pod + Send>(
+    pub fn all_reduce_nb<T: Pod + Send>(
         &self,
         values: Vec<T>,
         combine: impl Combine<T> + Send + Sync + 'static,
     ) -> Result<CollectiveHandle<'a, Vec<T>>> {
-        let exchange = self.begin(Call::of_all(Kind::ReduceAll))?;
+        let exchange = self.begin(Call::of_all(Kind::AllReduce))?;
         let both = move |left: &[u8], right: &[u8]| combine_all::<T>(left, right, &combine);
-        let started = exchange.start(strings::reduce_all(exchange.clone(), bytes_of(&values), both), true);
+        let started = exchange.start(strings::all_reduce(exchange.clone(), bytes_of(&values), both), true);
         Ok(CollectiveHandle::new(started, move |result| Ok(values_of(values.len(), &result))))
     }
 

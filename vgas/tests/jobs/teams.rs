@@ -67,13 +67,13 @@ fn check(team: &Team<'_>, round: u64, count: usize) -> Outcome {
     team.gather(root, &mine, &mut all)?;
     held("the gather", round, &all, if me == root { &whole } else { &[] })?;
     let mut all = vec![0; whole.len()];
-    team.gather_all(&mine, &mut all)?;
-    held("the gather for all", round, &all, &whole)?;
+    team.all_gather(&mine, &mut all)?;
+    held("the all-gather", round, &all, &whole)?;
     let given = |member| values(!round, member, count * size as usize);
     let mut taken = vec![0; whole.len()];
-    team.exchange(&given(me), &mut taken)?;
+    team.all_to_all(&given(me), &mut taken)?;
     let expected: Vec<u64> = (0..size).flat_map(|member| given(member)[place.clone()].to_vec()).collect();
-    held("the exchange", round, &taken, &expected)?;
+    held("the all-to-all", round, &taken, &expected)?;
 
     let steps = |member| of(member).into_iter().map(|value| [value | 1, value]).collect::<Vec<Step>>();
     let up_to = |last: u32| {
@@ -89,11 +89,11 @@ fn check(team: &Team<'_>, round: u64, count: usize) -> Outcome {
     team.reduce(root, &mut reduced, follow)?;
     held("the reduction", round, &reduced, &if me == root { up_to(size - 1) } else { steps(me) })?;
     let mut largest = mine.clone();
-    team.reduce_all(&mut largest, Operator::Max)?;
+    team.all_reduce(&mut largest, Operator::Max)?;
     let column = |at: usize| (0..size as usize).map(move |member| member * count + at);
     let largest_at = |at| column(at).map(|place| whole[place]).max().unwrap_or(0);
     let expected: Vec<u64> = (0..count).map(largest_at).collect();
-    held("the reduction for all", round, &largest, &expected)?;
+    held("the all-reduce", round, &largest, &expected)?;
     let met: Vec<[u64; 2]> = (0..size).map(|member| [round, member.into()]).collect();
     held("the barrier", round, &team.barrier_with([round, me.into()])?, &met)?;
     Ok(team.barrier()?)
@@ -168,10 +168,10 @@ fn disagreement(runtime: &Runtime, _seed: u64) -> Outcome {
     };
     let one = usize::from(is_odd);
     with(
-        &|team| team.gather_all(&vec![1u8; 3 + one], &mut vec![0; (3 + one) * team.size() as usize]),
-        "bytes in a gather for all",
+        &|team| team.all_gather(&vec![1u8; 3 + one], &mut vec![0; (3 + one) * team.size() as usize]),
+        "bytes in an all-gather",
     )?;
-    with(&|team| team.reduce_all(&mut vec![1u8; 3 + one], Operator::Sum), "bytes in a reduction for all")?;
+    with(&|team| team.all_reduce(&mut vec![1u8; 3 + one], Operator::Sum), "bytes in an all-reduce")?;
     with(&|team| team.broadcast(0, &mut vec![1u8; 30_000 + one]), "bytes in a broadcast with root 0")?;
     with(&|team| team.broadcast(one as u32, &mut [1u64]), "a broadcast with root")?;
     with(&|team| team.broadcast(one as u32, &mut vec![1u64; 10_000]), "a broadcast with root")?;
@@ -182,7 +182,7 @@ fn disagreement(runtime: &Runtime, _seed: u64) -> Outcome {
         "a reduction with root 0",
     )?;
     // What shows without a message is an error here alone, and costs the team nothing.
-    if world.broadcast(world.size(), &mut [0u8]).is_ok() || world.gather_all(&[0u8], &mut []).is_ok() {
+    if world.broadcast(world.size(), &mut [0u8]).is_ok() || world.all_gather(&[0u8], &mut []).is_ok() {
         return Err("a root or a length that there is not".into());
     }
     check(&world, 1, 100)

@@ -62,23 +62,23 @@ fn forms(team: &Team<'_>, round: u64, count: usize) -> Outcome {
     let told = team.broadcast_nb(root, mine.clone())?;
     let part = team.scatter_nb(root, if me == root { whole.clone() } else { Vec::new() }, count)?;
     let gathered = team.gather_nb(root, mine.clone())?;
-    let all = team.gather_all_nb(mine.clone())?;
+    let all = team.all_gather_nb(mine.clone())?;
     let given: Vec<u64> = (0..size).flat_map(|member| of(!round >> 40, me * size + member, count)).collect();
-    let taken = team.exchange_nb(given)?;
+    let taken = team.all_to_all_nb(given)?;
     let reduced = team.reduce_nb(root, mine.clone(), Operator::Sum)?;
-    let reduced_all = team.reduce_all_nb(mine.clone(), |a: u64, b: u64| a.wrapping_add(b))?;
+    let reduced_all = team.all_reduce_nb(mine.clone(), |a: u64, b: u64| a.wrapping_add(b))?;
     let scanned = team.scan_nb(mine.clone(), Operator::Sum)?;
     let split = team.split_nb(me % 2, size - me)?;
 
     let half = split.wait()?;
     held("the split", &half.members().len(), &(0..size).filter(|member| member % 2 == me % 2).count())?;
     held("the scan", &scanned.wait()?, &sum_to(me))?;
-    held("the reduction for all", &reduced_all.wait()?, &sum_to(size - 1))?;
+    held("the all-reduce", &reduced_all.wait()?, &sum_to(size - 1))?;
     held("the reduction", &reduced.wait()?, &(me == root).then(|| sum_to(size - 1)))?;
     let expected: Vec<u64> =
         (0..size).flat_map(|member| of(!round >> 40, member * size + me, count)).collect();
-    held("the exchange", &taken.wait()?, &expected)?;
-    held("the gather for all", &all.wait()?, &whole)?;
+    held("the all-to-all", &taken.wait()?, &expected)?;
+    held("the all-gather", &all.wait()?, &whole)?;
     held("the gather", &gathered.wait()?, &(me == root).then(|| whole.clone()))?;
     held("the scatter", &part.wait()?, &mine)?;
     held("the broadcast", &told.wait()?, &of(round, root, count))?;
@@ -123,16 +123,16 @@ fn by_themselves(runtime: &Runtime, seed: u64) -> Outcome {
         let sum = {
             let team = world.split(0, me)?;
             // Nobody hears of it: the others need it all the same.
-            drop(team.gather_all_nb(of(seed, me, 5000))?);
+            drop(team.all_gather_nb(of(seed, me, 5000))?);
             std::mem::forget(team.barrier_nb()?);
-            let sum = team.reduce_all_nb(vec![u64::from(me) + round; 3000], Operator::Sum)?;
+            let sum = team.all_reduce_nb(vec![u64::from(me) + round; 3000], Operator::Sum)?;
             drop(team);
             sum
         };
         let all: u64 = (0..u64::from(size)).map(|member| member + round).sum();
         // Nothing of the library is called meanwhile.
         held("the sum", &block_on(sum)??, &vec![all; 3000])?;
-        let everybody: CollectiveHandle<'_, Vec<u32>> = world.gather_all_nb(vec![me])?;
+        let everybody: CollectiveHandle<'_, Vec<u32>> = world.all_gather_nb(vec![me])?;
         held("who is there", &block_on(everybody)??, &(0..size).collect())?;
     }
     let mut last = world.barrier_nb()?;
@@ -154,7 +154,7 @@ fn disagree(runtime: &Runtime, _: u64) -> Outcome {
     let world = runtime.world()?;
     let (me, size) = (world.rank(), world.size());
     if world.broadcast_nb(size, vec![1]).is_ok()
-        || world.exchange_nb(vec![1u8; size as usize * 2 + 1]).is_ok() && size > 1
+        || world.all_to_all_nb(vec![1u8; size as usize * 2 + 1]).is_ok() && size > 1
     {
         return Err("a root or a length that there is not".into());
     }
@@ -166,10 +166,10 @@ fn disagree(runtime: &Runtime, _: u64) -> Outcome {
         let team = world.split(0, 0)?;
         // Who hears of it before is refused at once.
         let first = match case {
-            0 => team.gather_all_nb(vec![1u8; 3 + other]),
+            0 => team.all_gather_nb(vec![1u8; 3 + other]),
             1 => team.broadcast_nb(other as u32, vec![1u8; 30_000]),
             _ if other == 1 => team.scan_nb(vec![1u8], Operator::Sum),
-            _ => team.gather_all_nb(vec![1u8; 1]),
+            _ => team.all_gather_nb(vec![1u8; 1]),
         };
         // At the latest the next ones, for which all wait. Some cannot be started any more.
         let after: Vec<_> = (0..3).map_while(|_| team.barrier_nb().ok()).collect();

@@ -261,7 +261,7 @@ fn dropped_the_same(objects: &Objects) -> Outcome {
     let most = crate::job(objects).all_reduce(own.len() as u64, u64::max)?;
     for from in (0..most as usize).step_by(1000) {
         let part = own.get(from..).map_or(&[][..], |rest| &rest[..rest.len().min(1000)]);
-        let all = crate::job(objects).barrier_exchange(part)?;
+        let all = crate::job(objects).barrier_with(part)?;
         let marks = all.iter().flat_map(|bytes| bytes.as_chunks::<2>().0);
         dropped.extend(marks.map(|mark| u16::from_le_bytes(*mark)));
     }

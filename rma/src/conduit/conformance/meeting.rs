@@ -92,7 +92,7 @@ fn carried(fabric: &dyn Fabric) {
                 (0..length).map(|at| (at as u32 * 7 + rank * 31 + round) as u8).collect()
             };
             for round in 0..7 {
-                let all = endpoint.barrier_exchange(&brought(rank.0, round)).unwrap();
+                let all = endpoint.barrier_with(&brought(rank.0, round)).unwrap();
                 assert_eq!(all.len(), ranks as usize);
                 for (other, found) in (0..).zip(all) {
                     assert_eq!(found, brought(other, round), "of rank {other} in round {round}");
@@ -101,7 +101,7 @@ fn carried(fabric: &dyn Fabric) {
                     endpoint.barrier().unwrap();
                 }
             }
-            let refused = endpoint.barrier_exchange(&[0; CARRIED_BYTES_MAX + 1]);
+            let refused = endpoint.barrier_with(&[0; CARRIED_BYTES_MAX + 1]);
             assert!(matches!(refused, Err(RmaError::Usage(_))), "{refused:?}");
             assert!(endpoint.barrier_notify(BarrierName::Carrying).is_err());
             // Who carries and who does not hear of each other.
@@ -109,13 +109,10 @@ fn carried(fabric: &dyn Fabric) {
                 let outcome = if rank.0 == 0 {
                     endpoint.barrier()
                 } else {
-                    endpoint.barrier_exchange(b"something").map(drop)
+                    endpoint.barrier_with(b"something").map(drop)
                 };
                 assert!(matches!(outcome, Err(RmaError::Usage(_))), "{outcome:?}");
-                assert_eq!(
-                    endpoint.barrier_exchange(b"again").unwrap(),
-                    vec![b"again".to_vec(); ranks as usize]
-                );
+                assert_eq!(endpoint.barrier_with(b"again").unwrap(), vec![b"again".to_vec(); ranks as usize]);
             }
         });
     }

@@ -17,8 +17,8 @@ pub(super) enum Kind {
     Broadcast { root: u32 },
     Scatter { root: u32 },
     Gather { root: u32 },
-    GatherAll,
-    Exchange,
+    AllGather,
+    AllToAll,
     Reduce { root: u32, rule: Rule },
     Scan { rule: Rule },
 }
@@ -182,8 +182,8 @@ impl Started {
             Kind::Broadcast { root } => self.broadcast(root, bytes).await,
             Kind::Scatter { root } => self.scatter(root, bytes).await,
             Kind::Gather { root } => self.gather(root, bytes).await,
-            Kind::GatherAll => self.gather_all(bytes).await,
-            Kind::Exchange => self.exchange(bytes).await,
+            Kind::AllGather => self.gather_all(bytes).await,
+            Kind::AllToAll => self.exchange(bytes).await,
             Kind::Reduce { root, rule } => self.reduce(root, rule, bytes).await,
             Kind::Scan { rule } => self.scan(rule, bytes, flags & flag::EXCLUSIVE_SCAN != 0).await,
         }
@@ -354,7 +354,7 @@ impl Kind {
             | Self::Scatter { root }
             | Self::Gather { root }
             | Self::Reduce { root, .. } => Some(root),
-            Self::GatherAll | Self::Exchange | Self::Scan { .. } => None,
+            Self::AllGather | Self::AllToAll | Self::Scan { .. } => None,
         }
     }
 
@@ -367,8 +367,8 @@ impl Kind {
             Self::Scatter { root } => with_root(Said::Scatter, root),
             Self::Gather { root } => with_root(Said::Gather, root),
             Self::Reduce { root, .. } => with_root(Said::Reduce, root),
-            Self::GatherAll => collective::Call::of_all(Said::GatherAll),
-            Self::Exchange => collective::Call::of_all(Said::Exchange),
+            Self::AllGather => collective::Call::of_all(Said::AllGather),
+            Self::AllToAll => collective::Call::of_all(Said::AllToAll),
             Self::Scan { .. } => collective::Call::of_all(Said::Scan),
         }
     }
@@ -412,8 +412,8 @@ impl Call {
             Kind::Gather { root } => {
                 (Pattern::Gather { root }, from(one), if root == me { to(all) } else { None })
             }
-            Kind::GatherAll => (Pattern::GatherAll, from(one), to(all)),
-            Kind::Exchange => (Pattern::Exchange, from(all), to(all)),
+            Kind::AllGather => (Pattern::AllGather, from(one), to(all)),
+            Kind::AllToAll => (Pattern::AllToAll, from(all), to(all)),
             Kind::Reduce { root, rule } => {
                 let combiner = Box::new(rule.reduction());
                 let to = if root == me { to(one) } else { None };

@@ -293,8 +293,8 @@ pub unsafe extern "C" fn vgasi_coll_move(
         0 => Kind::Broadcast { root },
         1 => Kind::Scatter { root },
         2 => Kind::Gather { root },
-        3 => Kind::GatherAll,
-        4 => Kind::Exchange,
+        3 => Kind::AllGather,
+        4 => Kind::AllToAll,
         other => fatal(format_args!("there is no collective {other}")),
     };
     let to = Places::new(to, to_is_list);

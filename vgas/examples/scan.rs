@@ -29,7 +29,7 @@ fn main() -> vgas::Result<()> {
         sum += piece.iter().sum::<u64>();
     }
     // What the ranks before have.
-    let sums = runtime.all_gather(&sum.to_le_bytes())?;
+    let sums = runtime.all_gatherv(&sum.to_le_bytes())?;
     let before = sums.iter().take(me.0 as usize).filter_map(|sum| sum.as_slice().try_into().ok());
     let mut running: u64 = before.map(u64::from_le_bytes).sum();
     for start in pieces() {

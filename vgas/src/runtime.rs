@@ -20,7 +20,7 @@ use vgas_cache::service::{Service, ServiceCounts};
 use vgas_cache::{CacheError, region};
 use vgas_job::Bootstrap;
 use vgas_job::bootstrap::Place;
-use vgas_rma::collective::Collectives;
+use vgas_rma::collective::{self, Collectives};
 use vgas_rma::endpoint::{BarrierName, BarrierOutcome, Endpoint, EndpointSpec, Token, handler_index};
 use vgas_rma::message::{Arrived, Payload, Source};
 use vgas_rma::{Layout, NodeId, Peer, Rank, say};
@@ -44,7 +44,9 @@ pub struct Runtime {
     pub(crate) bootstrap: Arc<dyn Bootstrap>,
     endpoint: Arc<Endpoint>,
     client: Client,
-    collectives: Arc<Collectives>,
+    /// All ranks, for the program, and for the runtime's own collectives.
+    world: Arc<collective::Team>,
+    internal_world: Arc<collective::Team>,
     network: Network,
     shares_machine: bool,
     local: Local,
@@ -198,7 +200,8 @@ impl Builder {
             bootstrap,
             endpoint,
             client,
-            collectives,
+            world: collectives.world()?,
+            internal_world: collectives.internal_world()?,
             network,
             shares_machine,
             local: Local::default(),
@@ -305,8 +308,8 @@ impl Runtime {
         self.client.page_bytes()
     }
 
-    pub(crate) fn collectives(&self) -> &Arc<Collectives> {
-        &self.collectives
+    pub(crate) fn world_team(&self) -> &Arc<collective::Team> {
+        &self.world
     }
 
     /// Returns the engine of collectives, for what [`Team`](crate::Team) does not wrap.
@@ -314,7 +317,7 @@ impl Runtime {
     /// # Safety
     /// As of [`Runtime::raw_endpoint`], which it has.
     pub unsafe fn raw_collectives(&self) -> &Arc<Collectives> {
-        &self.collectives
+        self.world.collectives()
     }
 
     /// Returns the kind of segment that the user wants (`segment.kind`), for programs that leave it to their users. Tiered where
@@ -630,52 +633,20 @@ impl Runtime {
         Ok(self.endpoint.barrier_wait(name)?)
     }
 
-    /// Gives every rank what `root` has. Collective.
-    pub fn broadcast(&self, root: Rank, bytes: &mut Vec<u8>) -> Result<()> {
-        Ok(self.endpoint.broadcast(root, bytes)?)
-    }
-
-    /// Gives `root` what all have, by rank, and the others nothing. Collective.
-    pub fn gather(&self, root: Rank, bytes: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
-        Ok(self.endpoint.gather(root, bytes)?)
-    }
-
-    /// Gives every rank what all have, by rank. Collective.
-    pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        Ok(self.endpoint.all_gather(bytes)?)
-    }
-
-    /// Combines a value of every rank, in the order of the ranks. Collective.
+    /// [`Team::all_gatherv`](crate::Team::all_gatherv) of the world, of bytes.
     ///
     /// # Errors
-    /// When another rank gave a value of another size.
-    pub fn all_reduce<T: Pod>(&self, value: T, combine: impl FnMut(T, T) -> T) -> Result<T> {
-        let all = self.all_gather(bytemuck::bytes_of(&value))?;
-        self.combine(&all, value, combine)
+    /// As of the team.
+    pub fn all_gatherv(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.world()?.all_gatherv(bytes)
     }
 
-    /// [`Runtime::all_reduce`] for `root` alone; the others get nothing. Collective.
+    /// [`Team::all_reduce`](crate::Team::all_reduce) of the world, of one value.
     ///
     /// # Errors
-    /// At the root, when another rank gave a value of another size.
-    pub fn reduce<T: Pod>(&self, root: Rank, value: T, combine: impl FnMut(T, T) -> T) -> Result<Option<T>> {
-        let all = self.gather(root, bytemuck::bytes_of(&value))?;
-        all.map(|all| self.combine(&all, value, combine)).transpose()
-    }
-
-    fn combine<T: Pod>(&self, all: &[Vec<u8>], own: T, mut combine: impl FnMut(T, T) -> T) -> Result<T> {
-        let mut sum = None;
-        for (rank, bytes) in (0..).map(Rank).zip(all) {
-            let Ok(one) = bytemuck::try_pod_read_unaligned(bytes) else {
-                let (given, own) = (bytes.len(), size_of::<T>());
-                return Err(Error::Usage(format!(
-                    "{rank} reduces {given} bytes, {} reduces {own}",
-                    self.rank
-                )));
-            };
-            sum = Some(sum.map_or(one, |sum| combine(sum, one)));
-        }
-        Ok(sum.unwrap_or(own))
+    /// As of the team.
+    pub fn all_reduce<T: Pod>(&self, mut value: T, combine: impl Fn(T, T) -> T) -> Result<T> {
+        self.world()?.all_reduce(std::slice::from_mut(&mut value), combine).map(|()| value)
     }
 
     /// Makes all named segments durable, as one: everything put before is found by a later job when it returns. Collective.
@@ -728,7 +699,7 @@ impl Runtime {
         let said = own.as_ref().err().map(in_short).unwrap_or_default();
         let mut bytes = drawn[..8].to_vec();
         bytes.extend(said.as_bytes());
-        let all = self.all_gather(&bytes)?;
+        let all = self.internal_world.all_gatherv(&bytes)?;
         own?;
         let failed = all.iter().position(|said| said.len() != 8);
         if let Some((rank, said)) = failed.and_then(|rank| Some((rank, all[rank].get(8..)?))) {
@@ -773,7 +744,7 @@ impl Runtime {
             (words.len() == Counter::COUNT)
                 .then(|| words.iter().map(|word| u64::from_le_bytes(*word)).collect::<CounterSnapshot>())
         };
-        let all = self.all_gather(&bytes)?.into_iter().map(|bytes| {
+        let all = self.internal_world.all_gatherv(&bytes)?.into_iter().map(|bytes| {
             let (words, _) = bytes.as_chunks::<8>();
             let (rank, agent) = words.split_at(words.len().min(Counter::COUNT));
             (counters(rank).unwrap_or_default(), counters(agent))

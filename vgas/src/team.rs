@@ -1,4 +1,4 @@
-//! Teams, and what all members of one do together: here by who waits for it, in `started` while the program does something else.
+//! Teams and their collectives: blocking ones here, those that proceed while the program computes in `started`.
 
 mod started;
 
@@ -7,10 +7,10 @@ pub use started::CollectiveHandle;
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use bytemuck::Pod;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use vgas_rma::Rank;
-use vgas_rma::collective::algorithm::{self, Meeting, Part};
-use vgas_rma::collective::{self, Call, Exchange, Kind, Landing, sequence};
+use vgas_rma::collective::{self, Blocks, Call, Combiner, Kind, Pattern, View};
 
 /// Some ranks of a job, in an order, that do things together (GASNet's teams; MPI's communicators).
 ///
@@ -104,12 +104,12 @@ impl<T: Pod, F: Fn(T, T) -> T> Combine<T> for F {
 }
 
 impl Runtime {
-    /// The team of all ranks. Costs as much as a list of them; keep it.
+    /// Returns the team of all ranks.
     ///
     /// # Errors
     /// None that a job can have.
     pub fn world(&self) -> Result<Team<'_>> {
-        Ok(Team { runtime: self, team: self.collectives().world()? })
+        Ok(Team { runtime: self, team: self.world_team().clone() })
     }
 }
 
@@ -135,7 +135,7 @@ impl<'a> Team<'a> {
     /// # Errors
     /// See [`Team`].
     pub fn split(&self, colour: u32, key: u32) -> Result<Team<'a>> {
-        Ok(Team { runtime: self.runtime, team: self.team.split(sequence::RANKS, colour, key)? })
+        Ok(Team { runtime: self.runtime, team: self.team.split(colour, key)? })
     }
 
     /// Waits until all members have come here. What members have put before is visible to all of them after, also what went into
@@ -145,19 +145,19 @@ impl<'a> Team<'a> {
     /// See [`Team`]; and that of a put into a relaxed segment.
     pub fn barrier(&self) -> Result<()> {
         self.runtime.client().flush_relaxed()?;
-        let exchange = self.begin(Call::of_all(Kind::Barrier))?;
-        Ok(exchange.run(algorithm::meet(&exchange, Meeting::Before))?)
+        self.run::<u8>(Pattern::Barrier, 0, Blocks::InPlace(&mut []))
     }
 
-    /// [`Team::barrier`] to which every member brings a value, and from which all take what all have brought, by position. It costs
-    /// a message to each member.
+    /// [`Team::barrier`] to which every member brings a value, and from which all take what all have brought, by position. Between nodes it
+    /// costs a message to each member.
     ///
     /// # Errors
     /// As [`Team::barrier`].
     pub fn barrier_with<T: Pod>(&self, brought: T) -> Result<Vec<T>> {
         self.runtime.client().flush_relaxed()?;
         let mut all = vec![T::zeroed(); self.size() as usize];
-        self.gather_for_all(Kind::BarrierWith, &[brought], &mut all)?;
+        let blocks = Blocks::Apart(bytemuck::bytes_of(&brought), bytes_of_mut(&mut all));
+        self.run_blocks(Pattern::AllGather, Call::of_all(Kind::BarrierWith), size_of::<T>(), blocks, None)?;
         Ok(all)
     }
 
@@ -166,14 +166,9 @@ impl<'a> Team<'a> {
     /// # Errors
     /// See [`Team`].
     pub fn broadcast<T: Pod>(&self, root: u32, values: &mut [T]) -> Result<()> {
-        let exchange = self.begin(self.rooted(Kind::Broadcast, root)?)?;
-        let is_root = root == self.rank();
-        let own = is_root.then(|| bytes_of(values));
-        let text = exchange.run(strings::broadcast(exchange.clone(), root, own, size_of_val(values)))?;
-        if !is_root {
-            fill(values, &text.into_bytes());
-        }
-        Ok(())
+        self.check_root(root)?;
+        let count = values.len();
+        self.run::<T>(Pattern::Broadcast { root }, count, Blocks::InPlace(bytes_of_mut(values)))
     }
 
     /// Gives each member its part of the root's values, by position; `all` is of as many parts as there are members at the root, and
@@ -182,22 +177,12 @@ impl<'a> Team<'a> {
     /// # Errors
     /// See [`Team`]; and at the root for another number of values, before anything is sent.
     pub fn scatter<T: Pod>(&self, root: u32, all: &[T], part: &mut [T]) -> Result<()> {
-        let call = self.rooted(Kind::Scatter, root)?;
-        let is_root = root == self.rank();
-        if is_root {
+        self.check_root(root)?;
+        if root == self.rank() {
             self.check_parts("a scatter", part.len(), all.len())?;
         }
-        let exchange = self.begin(call)?;
-        let (count, bytes) = (part.len(), size_of_val(part));
-        let own = exchange.run(async {
-            if !is_root {
-                return algorithm::take_aside(&exchange, root, bytes).await;
-            }
-            algorithm::give_all(&exchange, |member| bytes_of(part_of(all, member, count)).into());
-            bytes_of(part_of(all, root, count))
-        })?;
-        fill(part, &own);
-        Ok(())
+        let count = part.len();
+        self.run::<T>(Pattern::Scatter { root }, count, Blocks::Apart(bytes_of(all), bytes_of_mut(part)))
     }
 
     /// Gives the root the values of all members, by position; `all` is of as many parts as there are members at the root, and of no
@@ -206,17 +191,12 @@ impl<'a> Team<'a> {
     /// # Errors
     /// See [`Team`]; and at the root for another number of values, before anything is awaited.
     pub fn gather<T: Pod>(&self, root: u32, part: &[T], all: &mut [T]) -> Result<()> {
-        let call = self.rooted(Kind::Gather, root)?;
+        self.check_root(root)?;
         if root == self.rank() {
             self.check_parts("a gather", part.len(), all.len())?;
         }
-        let exchange = self.begin(call)?;
-        if root != self.rank() {
-            return Ok(exchange.run(async { algorithm::give(&exchange, root, bytes_of(part).into()) })?);
-        }
-        let strings = exchange.run(algorithm::collect_aside(&exchange, |_| size_of_val(part)))?;
-        self.fill_parts(all, part, &strings);
-        Ok(())
+        let count = part.len();
+        self.run::<T>(Pattern::Gather { root }, count, Blocks::Apart(bytes_of(part), bytes_of_mut(all)))
     }
 
     /// Gives all members the values of all, by position: `all` is of as many parts as there are members. Collective.
@@ -224,15 +204,18 @@ impl<'a> Team<'a> {
     /// # Errors
     /// See [`Team`]; and for another number of values, before anything is sent.
     pub fn all_gather<T: Pod>(&self, part: &[T], all: &mut [T]) -> Result<()> {
-        self.gather_for_all(Kind::AllGather, part, all)
+        self.check_parts("an all-gather", part.len(), all.len())?;
+        let count = part.len();
+        self.run::<T>(Pattern::AllGather, count, Blocks::Apart(bytes_of(part), bytes_of_mut(all)))
     }
 
-    fn gather_for_all<T: Pod>(&self, kind: Kind, part: &[T], all: &mut [T]) -> Result<()> {
-        self.check_parts("an all-gather", part.len(), all.len())?;
-        let exchange = self.begin(Call::of_all(kind))?;
-        let found = exchange.run(strings::all_gather(exchange.clone(), bytes_of(part)))?;
-        self.fill_parts(all, part, &found);
-        Ok(())
+    /// Gives all members the values of all, by position, where members have different numbers of values. Collective.
+    ///
+    /// # Errors
+    /// See [`Team`].
+    pub fn all_gatherv<T: Pod>(&self, part: &[T]) -> Result<Vec<Vec<T>>> {
+        let all = self.team.all_gatherv(bytes_of(part))?;
+        Ok(all.iter().map(|bytes| values_of(bytes.len() / size_of::<T>().max(1), bytes)).collect())
     }
 
     /// Each member gives every member a part of `from`, by position, and takes one of each into `to`. Collective.
@@ -243,29 +226,18 @@ impl<'a> Team<'a> {
         let count = from.len() / self.size() as usize;
         self.check_parts("an all-to-all", count, from.len())?;
         self.check_parts("an all-to-all", count, to.len())?;
-        let exchange = self.begin(Call::of_all(Kind::AllToAll))?;
-        let own = part_of(from, self.rank(), count);
-        let strings = exchange.run(async {
-            algorithm::give_all(&exchange, |member| bytes_of(part_of(from, member, count)).into());
-            algorithm::collect_aside(&exchange, |_| size_of_val(own)).await
-        })?;
-        self.fill_parts(to, own, &strings);
-        Ok(())
+        self.run::<T>(Pattern::AllToAll, count, Blocks::Apart(bytes_of(from), bytes_of_mut(to)))
     }
 
-    /// Combines the values of all members, one by one, in the order of the members; the root's become the result, others' stay.
-    /// The same values give the same result in every run. Collective.
+    /// Combines the values of all members, one by one, in the order of the members; the root's become the result, the others' stay.
+    /// Partial results are combined on the way, so `combine` must be associative; it need not be commutative. The same values give
+    /// the same result in every run. Collective.
     ///
     /// # Errors
     /// See [`Team`].
     pub fn reduce<T: Pod>(&self, root: u32, values: &mut [T], combine: impl Combine<T>) -> Result<()> {
-        let exchange = self.begin(self.rooted(Kind::Reduce, root)?)?;
-        let mine = bytes_of(values);
-        let both = |left: &[u8], right: &[u8]| combine_all::<T>(left, right, &combine);
-        if let Some(result) = exchange.run(algorithm::reduce(&exchange, root, mine, both))? {
-            fill(values, &result);
-        }
-        Ok(())
+        self.check_root(root)?;
+        self.run_combining(Pattern::Reduce { root }, values, combine)
     }
 
     /// [`Team::reduce`] with the result for all.
@@ -273,32 +245,73 @@ impl<'a> Team<'a> {
     /// # Errors
     /// See [`Team`].
     pub fn all_reduce<T: Pod>(&self, values: &mut [T], combine: impl Combine<T>) -> Result<()> {
-        let exchange = self.begin(Call::of_all(Kind::AllReduce))?;
-        let mine = bytes_of(values);
-        let both = |left: &[u8], right: &[u8]| combine_all::<T>(left, right, &combine);
-        fill(values, &exchange.run(strings::all_reduce(exchange.clone(), mine, both))?);
-        Ok(())
+        self.run_combining(Pattern::AllReduce, values, combine)
     }
 
-    /// Each member's values become those of all members up to it, itself included, combined one by one in their order. Collective.
+    /// Each member's values become those of all members up to it, itself included, combined as in [`Team::reduce`]. Collective.
     ///
     /// # Errors
     /// See [`Team`].
     pub fn scan<T: Pod>(&self, values: &mut [T], combine: impl Combine<T>) -> Result<()> {
-        let exchange = self.begin(Call::of_all(Kind::Scan))?;
-        let mine = bytes_of(values);
-        let both = |left: &[u8], right: &[u8]| combine_all::<T>(left, right, &combine);
-        fill(values, &exchange.run(strings::scan(exchange.clone(), mine, both))?);
+        self.run_combining(Pattern::Scan { is_exclusive: false }, values, combine)
+    }
+
+    /// [`Team::scan`] without the member's own values; those of the first member stay. Collective.
+    ///
+    /// # Errors
+    /// See [`Team`].
+    pub fn exclusive_scan<T: Pod>(&self, values: &mut [T], combine: impl Combine<T>) -> Result<()> {
+        self.run_combining(Pattern::Scan { is_exclusive: true }, values, combine)
+    }
+
+    /// Runs a collective over blocks of so many values.
+    fn run<T: Pod>(&self, pattern: Pattern, count: usize, blocks: Blocks<'_>) -> Result<()> {
+        self.run_blocks(pattern, pattern.call(), count * size_of::<T>(), blocks, None)
+    }
+
+    /// Runs a collective over private memory: a conduit may hand bytes to a system call, which cannot wait for a page of a local
+    /// segment.
+    fn run_blocks(
+        &self,
+        pattern: Pattern,
+        call: Call,
+        bytes: usize,
+        blocks: Blocks<'_>,
+        combiner: Option<&dyn Combiner>,
+    ) -> Result<()> {
+        let run = |blocks: Blocks<'_>| self.team.run(pattern, call, bytes, blocks, combiner);
+        let is_local = |place: &[u8]| self.runtime.client().is_local(place.as_ptr());
+        match blocks {
+            Blocks::Apart(from, to) if is_local(to) => {
+                let mut aside = to.to_vec();
+                run(Blocks::Apart(&self.runtime.private(from), &mut aside))?;
+                to.copy_from_slice(&aside);
+            }
+            Blocks::Apart(from, to) => run(Blocks::Apart(&self.runtime.private(from), to))?,
+            Blocks::InPlace(both) if is_local(both) => {
+                let mut aside = both.to_vec();
+                run(Blocks::InPlace(&mut aside))?;
+                both.copy_from_slice(&aside);
+            }
+            Blocks::InPlace(both) => run(Blocks::InPlace(both))?,
+        }
         Ok(())
     }
 
-    fn begin(&self, call: Call) -> Result<Exchange> {
-        Ok(self.team.exchange(sequence::RANKS, call)?)
+    fn run_combining<T: Pod>(
+        &self,
+        pattern: Pattern,
+        values: &mut [T],
+        combine: impl Combine<T>,
+    ) -> Result<()> {
+        let (bytes, elements) = (size_of_val(values), Elements { combine, of: PhantomData });
+        let blocks = Blocks::InPlace(bytes_of_mut(values));
+        self.run_blocks(pattern, pattern.call(), bytes, blocks, Some(&elements))
     }
 
-    fn rooted(&self, kind: Kind, root: u32) -> Result<Call> {
+    fn check_root(&self, root: u32) -> Result<()> {
         match root < self.size() {
-            true => Ok(Call::with_root(kind, root)),
+            true => Ok(()),
             false => Err(Error::Usage(format!("root {root} of a team of {}", self.size()))),
         }
     }
@@ -312,18 +325,6 @@ impl<'a> Team<'a> {
             ))),
         }
     }
-
-    /// Puts what members have given where it belongs; of this one that is `own`.
-    fn fill_parts<T: Pod>(&self, all: &mut [T], own: &[T], strings: &[Vec<u8>]) {
-        let count = own.len();
-        for (member, string) in strings.iter().enumerate() {
-            let part = &mut all[member * count..(member + 1) * count];
-            match member == self.rank() as usize {
-                true => part.copy_from_slice(own),
-                false => fill(part, string),
-            }
-        }
-    }
 }
 
 impl std::fmt::Debug for Team<'_> {
@@ -332,75 +333,74 @@ impl std::fmt::Debug for Team<'_> {
     }
 }
 
-/// Collectives as strings of bytes, which they own.
-mod strings {
-    use super::{Exchange, Landing, Part, algorithm};
-    use vgas_rma::collective::Text;
+fn bytes_of<T: Pod>(values: &[T]) -> &[u8] {
+    bytemuck::cast_slice(values)
+}
 
-    /// `own`: at the root.
-    pub(super) async fn broadcast(exchange: Exchange, root: u32, own: Option<Vec<u8>>, bytes: usize) -> Text {
-        let part = match own {
-            Some(own) => Part::Give(own.into()),
-            None => Part::Take(Landing::Own(Vec::new()), bytes),
-        };
-        algorithm::broadcast(&exchange, root, part).await
-    }
+fn bytes_of_mut<T: Pod>(values: &mut [T]) -> &mut [u8] {
+    bytemuck::cast_slice_mut(values)
+}
 
-    /// Nothing for this member's own.
-    pub(super) async fn all_gather(exchange: Exchange, own: Vec<u8>) -> Vec<Vec<u8>> {
-        let (bytes, text) = (own.len(), Text::from(own));
-        algorithm::give_all(&exchange, |_| text.clone());
-        algorithm::collect_aside(&exchange, |_| bytes).await
-    }
+/// So many values, as bytes of their length have them.
+fn values_of<T: Pod>(count: usize, bytes: &[u8]) -> Vec<T> {
+    let mut values = vec![T::zeroed(); count];
+    bytes_of_mut(&mut values).copy_from_slice(bytes);
+    values
+}
 
-    pub(super) async fn all_reduce(
-        exchange: Exchange,
-        mine: Vec<u8>,
-        combine: impl Fn(&[u8], &[u8]) -> Vec<u8>,
-    ) -> Vec<u8> {
-        let bytes = mine.len();
-        let part = match algorithm::reduce(&exchange, 0, mine, combine).await {
-            Some(sum) => Part::Give(sum.into()),
-            None => Part::Take(Landing::Own(Vec::new()), bytes),
-        };
-        algorithm::broadcast(&exchange, 0, part).await.into_bytes()
-    }
+/// Combines elements of memory that other processes may write: chunk by chunk, in copies.
+struct Elements<T, C> {
+    combine: C,
+    of: PhantomData<fn(T)>,
+}
 
-    pub(super) async fn scan(
-        exchange: Exchange,
-        mine: Vec<u8>,
-        combine: impl Fn(&[u8], &[u8]) -> Vec<u8>,
-    ) -> Vec<u8> {
-        match algorithm::prefix(&exchange, mine.clone(), &combine).await {
-            Some(before) => combine(&before, &mine),
-            None => mine,
+/// Bytes of elements that are combined at once.
+const CHUNK_BYTES: usize = 512;
+
+impl<T: Pod, C: Combine<T>> Elements<T, C> {
+    fn combine_chunks(&self, [left, right, result]: [View; 3], lefts: &mut [T], rights: &mut [T]) {
+        let mut at = 0;
+        while at < result.bytes() {
+            let count = lefts.len().min((result.bytes() - at) / size_of::<T>());
+            let bytes = count * size_of::<T>();
+            let (lefts, rights) = (&mut lefts[..count], &mut rights[..count]);
+            left.part(at, bytes).read_into(bytes_of_mut(lefts));
+            right.part(at, bytes).read_into(bytes_of_mut(rights));
+            for (left, right) in lefts.iter_mut().zip(rights) {
+                *left = self.combine.combine(*left, *right);
+            }
+            result.part(at, bytes).write(bytes_of(lefts));
+            at += bytes;
         }
     }
 }
 
-fn bytes_of<T: Pod>(values: &[T]) -> Vec<u8> {
-    bytemuck::cast_slice(values).to_vec()
-}
-
-fn part_of<T>(all: &[T], member: u32, count: usize) -> &[T] {
-    &all[member as usize * count..][..count]
-}
-
-/// Makes the values those that a string of their length has.
-fn fill<T: Pod>(values: &mut [T], string: &[u8]) {
-    bytemuck::cast_slice_mut(values).copy_from_slice(string);
-}
-
-/// Elements of two strings, combined one by one.
-fn combine_all<T: Pod>(left: &[u8], right: &[u8], combine: &impl Combine<T>) -> Vec<u8> {
-    let mut together = left.to_vec();
-    // Elements without bytes are all the same.
-    let bytes = size_of::<T>().max(1);
-    for (left, right) in together.chunks_exact_mut(bytes).zip(right.chunks_exact(bytes)) {
-        let both = combine.combine(bytemuck::pod_read_unaligned(left), bytemuck::pod_read_unaligned(right));
-        left.copy_from_slice(bytemuck::bytes_of(&both));
+// SAFETY: the views are used in the call only.
+unsafe impl<T: Pod, C: Combine<T>> Combiner for Elements<T, C> {
+    fn combine(&self, left: View, right: View, result: View) {
+        // Elements without bytes are all the same.
+        if size_of::<T>() == 0 {
+            return;
+        }
+        let mut room = [[0u128; CHUNK_BYTES / 16]; 2];
+        let [lefts, rights] = &mut room;
+        let most = CHUNK_BYTES / size_of::<T>() * size_of::<T>();
+        let casts = |room| bytemuck::try_cast_slice_mut::<u8, T>(&mut bytes_of_mut(room)[..most]);
+        match (casts(lefts), casts(rights)) {
+            (Ok(lefts), Ok(rights)) if most > 0 => {
+                self.combine_chunks([left, right, result], lefts, rights);
+            }
+            _ => self.combine_chunks([left, right, result], &mut [T::zeroed()], &mut [T::zeroed()]),
+        }
     }
-    together
+
+    fn element_bytes(&self) -> usize {
+        size_of::<T>()
+    }
+
+    fn needs_caller(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]
@@ -418,8 +418,20 @@ mod tests {
 
     #[test]
     fn elements_of_any_size_are_combined() {
-        let sum = combine_all::<u16>(&[1, 0, 2, 0], &[255, 0, 5, 0], &Operator::Sum);
-        assert_eq!(sum, [0, 1, 7, 0]);
-        assert!(combine_all::<[u8; 0]>(&[], &[], &|left, _| left).is_empty());
+        fn combined<T: Pod>(mut left: Vec<T>, mut right: Vec<T>, combine: impl Combine<T>) -> Vec<T> {
+            let [from, with] = [&mut left, &mut right].map(|values| {
+                let bytes = bytes_of_mut(values);
+                // SAFETY: the vectors outlive the call.
+                unsafe { View::new(bytes.as_mut_ptr(), bytes.len()) }
+            });
+            Elements { combine, of: PhantomData }.combine(from, with, from);
+            left
+        }
+        let numbers = |factor: u16| (0..1001).map(|number| number * factor).collect::<Vec<u16>>();
+        assert_eq!(combined(numbers(2), numbers(3), Operator::Sum), numbers(5));
+        let large = |value| vec![[value; 1000]; 3];
+        let both = |left: [u8; 1000], right: [u8; 1000]| [left[0] + right[999]; 1000];
+        assert_eq!(combined(large(1), large(2), both), large(3));
+        assert!(combined(vec![[0u8; 0]; 3], vec![[0u8; 0]; 3], |left, _| left).len() == 3);
     }
 }

@@ -100,7 +100,7 @@ fn measure<const WORDS: usize>(options: &Options, objects: &Objects, report: &mu
     let handed_on = handed_on(objects)? - before;
     // The first rank tells.
     let bytes: Vec<u8> = times.iter().flatten().flat_map(|time| time.to_le_bytes()).collect();
-    let told = runtime.all_gather(&bytes)?;
+    let told = runtime.all_gatherv(&bytes)?;
     if me != home {
         return Ok(());
     }

@@ -59,7 +59,7 @@ impl Line {
             return Err("the bare channel is measured between nodes of one machine only".into());
         }
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let ports = runtime.all_gather(&listener.local_addr()?.port().to_le_bytes())?;
+        let ports = runtime.all_gatherv(&listener.local_addr()?.port().to_le_bytes())?;
         if let Some(mappings) = shared {
             return Ok(Self::Shared(mappings));
         }

@@ -73,9 +73,8 @@ pub(super) fn scratch_job(runtime: &Runtime, order: u64, dtype: Dtype) -> Result
     let random = |&seed: &u64| demo::scratch_random(&folder, dtype, Order::C, shape, seed);
     let files: Vec<File> = seeds.iter().map(random).collect::<std::result::Result<_, _>>()?;
     let paths: Vec<_> = files.iter().map(|file| path_of(file).display().to_string()).collect();
-    let mut paths = paths.join("\n").into_bytes();
-    runtime.broadcast(vgas::Rank(0), &mut paths)?;
-    let paths = String::from_utf8(paths)?;
+    let all = runtime.all_gatherv(paths.join("\n").as_bytes())?;
+    let paths = String::from_utf8(all.concat())?;
     let (a, b) = paths.split_once('\n').ok_or("rank 0 made too few files")?;
     let mut job = GemmJob::new(a, b, folder);
     job.discard = true;

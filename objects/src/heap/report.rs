@@ -232,7 +232,7 @@ impl Objects {
     pub fn report(&self) -> Result<Report, ObjectError> {
         self.can_meet("report")?;
         let runtime = self.job();
-        let ranks = runtime.all_gather(&self.own_report()?.encode())?;
+        let ranks = runtime.all_gatherv(&self.own_report()?.encode())?;
         let nodes = (0..runtime.nodes()).map(|node| node_report(runtime, NodeId(node)));
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         // What one has counted is not to change while another asks.

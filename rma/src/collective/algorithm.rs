@@ -46,6 +46,8 @@ pub enum Part {
     Give(Text),
     /// Others take so many bytes, there.
     Take(Landing, usize),
+    /// Others take as many bytes as the root has.
+    TakeAny,
 }
 
 /// Gives the root's bytes to everybody, down a binomial tree: a member, counted from the root, hears from the one without
@@ -56,9 +58,12 @@ pub async fn broadcast(exchange: &Exchange, root: u32, part: Part) -> Text {
     let member_at = |position: u32| (position + root) % members;
     let text = match part {
         Part::Give(text) => text,
-        Part::Take(landing, bytes) => {
+        part => {
             let parent = member_at(position & position.wrapping_sub(1));
-            exchange.expect(parent, tag::DATA, landing, bytes);
+            match part {
+                Part::Take(landing, bytes) => exchange.expect(parent, tag::DATA, landing, bytes),
+                _ => exchange.expect_any(parent, tag::DATA),
+            }
             match exchange.arrival(parent, tag::DATA).await {
                 Landing::Own(own) => own.into(),
                 Landing::View(view) => Text::View(view),
@@ -189,4 +194,44 @@ pub async fn prefix(
         round += 1;
     }
     before
+}
+
+/// Gives all members the strings of all, of any lengths, by position: the first member gathers them, and broadcasts them as one. None:
+/// the first member has sent something else.
+pub(super) async fn all_gatherv(exchange: &Exchange, own: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (members, me) = (exchange.team().size(), exchange.team().me());
+    if me > 0 {
+        exchange.send(0, tag::UP, own.to_vec().into());
+        let flat = broadcast(exchange, 0, Part::TakeAny).await.into_bytes();
+        return unflatten(&flat, members as usize);
+    }
+    let mut strings = vec![own.to_vec()];
+    (1..members).for_each(|member| exchange.expect_any(member, tag::UP));
+    for member in 1..members {
+        strings.push(exchange.arrival_aside(member, tag::UP).await);
+    }
+    broadcast(exchange, 0, Part::Give(flatten(&strings).into())).await;
+    Some(strings)
+}
+
+/// Strings as one, each after its length.
+pub(crate) fn flatten(strings: &[Vec<u8>]) -> Vec<u8> {
+    let mut flat = Vec::new();
+    for string in strings {
+        flat.extend_from_slice(&(string.len() as u64).to_le_bytes());
+        flat.extend_from_slice(string);
+    }
+    flat
+}
+
+/// None: it is not so many strings, or not only they.
+pub(crate) fn unflatten(mut flat: &[u8], count: usize) -> Option<Vec<Vec<u8>>> {
+    let mut strings = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (length, rest) = flat.split_first_chunk::<8>()?;
+        let (string, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+        strings.push(string.to_vec());
+        flat = rest;
+    }
+    flat.is_empty().then_some(strings)
 }

@@ -32,8 +32,8 @@ enum Arrival {
     Whole(Vec<u8>),
     /// It was offered, and nobody has asked for it.
     Offered(usize),
-    /// Its receiver waits for it, at this offset of its segment if others can write there.
-    Expected { at: Landing, total: usize, place: Option<u64> },
+    /// Its receiver waits for it, of this length or any, at this offset of its segment if others can write there.
+    Expected { at: Landing, total: Option<usize>, place: Option<u64> },
     /// It was asked for, and comes in pieces.
     Coming { at: Landing, total: usize, come: usize },
     /// It is where its receiver wants it.
@@ -89,8 +89,8 @@ impl Arrivals {
             }
             Entry::Occupied(mut occupied) => {
                 let Arrival::Expected { at, total, .. } = occupied.get_mut() else { return Next::Refuse };
-                if *total != bytes.len() {
-                    return Next::Differs(bytes.len(), *total);
+                if let Some(total) = total.filter(|total| *total != bytes.len()) {
+                    return Next::Differs(bytes.len(), total);
                 }
                 at.put(0, bytes);
                 let at = std::mem::replace(at, Landing::Own(Vec::new()));
@@ -111,8 +111,8 @@ impl Arrivals {
                 let Arrival::Expected { at, total, place } = occupied.get_mut() else {
                     return Next::Refuse;
                 };
-                if *total != bytes {
-                    return Next::Differs(bytes, *total);
+                if let Some(total) = total.filter(|total| *total != bytes) {
+                    return Next::Differs(bytes, total);
                 }
                 let place = *place;
                 let at = std::mem::replace(at, Landing::Own(Vec::new()));
@@ -147,18 +147,20 @@ impl Arrivals {
         Next::Nothing
     }
 
-    /// The receiver wants a string of so many bytes, at an offset of its segment if others can write there. Once for each.
+    /// The receiver wants a string of so many bytes, or of any number, at an offset of its segment if others can write there. Once for
+    /// each.
     pub(super) fn expect(
         &mut self,
         from: Peer,
         tag: Tag,
         mut at: Landing,
-        bytes: usize,
+        bytes: Option<usize>,
         place: Option<u64>,
     ) -> Next {
         let (arrival, next) = match self.strings.remove(&(from, tag)) {
             None => (Arrival::Expected { at, total: bytes, place }, Next::Nothing),
-            Some(Arrival::Whole(string)) if string.len() == bytes => {
+            Some(Arrival::Whole(string)) if bytes.is_none_or(|bytes| string.len() == bytes) => {
+                let bytes = string.len();
                 let at = match at {
                     Landing::Own(_) => Landing::Own(string),
                     Landing::View(_) => {
@@ -168,11 +170,11 @@ impl Arrivals {
                 };
                 (Arrival::There(at), Next::Taken(bytes))
             }
-            Some(Arrival::Offered(total)) if total == bytes => {
+            Some(Arrival::Offered(total)) if bytes.is_none_or(|bytes| total == bytes) => {
                 (Arrival::Coming { at, total, come: 0 }, Next::Ask(place))
             }
-            Some(Arrival::Whole(string)) => return Next::Differs(string.len(), bytes),
-            Some(Arrival::Offered(total)) => return Next::Differs(total, bytes),
+            Some(Arrival::Whole(string)) => return Next::Differs(string.len(), bytes.unwrap_or(0)),
+            Some(Arrival::Offered(total)) => return Next::Differs(total, bytes.unwrap_or(0)),
             Some(_) => return Next::Refuse,
         };
         self.strings.insert((from, tag), arrival);
@@ -209,11 +211,11 @@ mod tests {
         let mut arrivals = Arrivals::default();
         assert_eq!(arrivals.whole(ONE, 7, b"abc"), Next::Nothing);
         assert_eq!(arrivals.take(ONE, 7), None);
-        assert_eq!(arrivals.expect(ONE, 7, own(), 3, None), Next::Taken(3));
+        assert_eq!(arrivals.expect(ONE, 7, own(), Some(3), None), Next::Taken(3));
         assert_eq!(arrivals.take(ONE, 7), Some(Landing::Own(b"abc".to_vec())));
         let mut place = [0u8; 3];
         let view = View::of_test(&mut place);
-        assert_eq!(arrivals.expect(OTHER, 7, Landing::View(view), 3, None), Next::Nothing);
+        assert_eq!(arrivals.expect(OTHER, 7, Landing::View(view), Some(3), None), Next::Nothing);
         assert_eq!(arrivals.take(OTHER, 7), None);
         assert_eq!(arrivals.whole(OTHER, 7, b"def"), Next::Taken(3));
         assert_eq!(arrivals.take(OTHER, 7), Some(Landing::View(view)));
@@ -226,9 +228,9 @@ mod tests {
         for receiver_is_first in [true, false] {
             let mut arrivals = Arrivals::default();
             let steps = if receiver_is_first {
-                [arrivals.expect(ONE, 1, own(), 5, None), arrivals.offered(ONE, 1, 5)]
+                [arrivals.expect(ONE, 1, own(), Some(5), None), arrivals.offered(ONE, 1, 5)]
             } else {
-                [arrivals.offered(ONE, 1, 5), arrivals.expect(ONE, 1, own(), 5, None)]
+                [arrivals.offered(ONE, 1, 5), arrivals.expect(ONE, 1, own(), Some(5), None)]
             };
             assert_eq!(steps, [Next::Nothing, Next::Ask(None)]);
             assert_eq!(arrivals.piece(ONE, 1, Piece::Bytes(b"ab")), Next::Nothing);
@@ -243,7 +245,7 @@ mod tests {
         let mut place = [0u8; 4];
         let view = View::of_test(&mut place);
         let mut arrivals = Arrivals::default();
-        assert_eq!(arrivals.expect(ONE, 1, Landing::View(view), 4, None), Next::Nothing);
+        assert_eq!(arrivals.expect(ONE, 1, Landing::View(view), Some(4), None), Next::Nothing);
         assert_eq!(arrivals.offered(ONE, 1, 4), Next::Ask(None));
         assert_eq!(arrivals.piece(ONE, 1, Piece::Placed(view.part(1, 1).address(), 2)), Next::Refuse);
         assert_eq!(arrivals.piece(ONE, 1, Piece::Placed(view.address(), 2)), Next::Nothing);
@@ -260,12 +262,12 @@ mod tests {
         assert_eq!(arrivals.offered(ONE, 1, 4), Next::Refuse);
         assert_eq!(arrivals.whole(ONE, 1, b"abcd"), Next::Refuse);
         assert_eq!(arrivals.piece(ONE, 1, Piece::Bytes(b"a")), Next::Refuse);
-        assert_eq!(arrivals.expect(ONE, 1, own(), 4, None), Next::Ask(None));
+        assert_eq!(arrivals.expect(ONE, 1, own(), Some(4), None), Next::Ask(None));
         assert_eq!(arrivals.piece(ONE, 1, Piece::Bytes(b"abcde")), Next::Refuse);
-        assert_eq!(arrivals.expect(ONE, 2, own(), 4, None), Next::Nothing);
+        assert_eq!(arrivals.expect(ONE, 2, own(), Some(4), None), Next::Nothing);
         assert_eq!(arrivals.whole(ONE, 2, b"abc"), Next::Differs(3, 4));
         assert_eq!(arrivals.offered(OTHER, 2, 9), Next::Nothing);
-        assert_eq!(arrivals.expect(OTHER, 2, own(), 4, None), Next::Differs(9, 4));
+        assert_eq!(arrivals.expect(OTHER, 2, own(), Some(4), None), Next::Differs(9, 4));
     }
 
     /// An empty string that is offered, for want of credit, is there when its one piece has come.
@@ -273,7 +275,7 @@ mod tests {
     fn an_empty_string_has_one_piece() {
         let mut arrivals = Arrivals::default();
         assert_eq!(arrivals.offered(ONE, 1, 0), Next::Nothing);
-        assert_eq!(arrivals.expect(ONE, 1, own(), 0, None), Next::Ask(None));
+        assert_eq!(arrivals.expect(ONE, 1, own(), Some(0), None), Next::Ask(None));
         assert_eq!(arrivals.take(ONE, 1), None);
         assert_eq!(arrivals.piece(ONE, 1, Piece::Bytes(b"")), Next::Nothing);
         assert_eq!(arrivals.take(ONE, 1), Some(own()));

@@ -8,55 +8,13 @@ use super::post::{HANDLER, Key, What};
 use super::{Collectives, Team};
 use crate::Peer;
 use crate::conduit::Sent;
-use crate::endpoint::{Token, lock};
+use crate::endpoint::{BarrierName, Token, lock};
 use crate::error::{Result, RmaError};
 use crate::message::Payload;
 use std::sync::{Arc, Mutex};
 
 /// Rounds at most: members are counted by 32 bits.
 const ROUNDS_MAX: usize = 32;
-
-/// What is known of a barrier's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
-    /// Goes with any.
-    Anonymous,
-    /// Goes with the same.
-    Is(i32),
-    /// Goes with none.
-    Mismatch,
-}
-
-impl Name {
-    /// What two members' names are together; the same in any order, and if a name is counted twice.
-    pub fn with(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Anonymous, name) | (name, Self::Anonymous) => name,
-            (Self::Is(one), Self::Is(other)) if one == other => self,
-            _ => Self::Mismatch,
-        }
-    }
-
-    /// An arrival as one word: epoch in bits 34.., kind in 32..34, name below.
-    pub(super) fn encode(self, epoch: u64) -> u64 {
-        let (kind, id) = match self {
-            Self::Anonymous => (0, 0),
-            Self::Is(id) => (1, id),
-            Self::Mismatch => (2, 0),
-        };
-        epoch << 34 | kind << 32 | u64::from(id as u32)
-    }
-
-    /// What no member would send is a mismatch.
-    fn decode(word: u64) -> (u64, Self) {
-        let name = match word >> 32 & 3 {
-            0 => Self::Anonymous,
-            1 => Self::Is(word as u32 as i32),
-            _ => Self::Mismatch,
-        };
-        (word >> 34, name)
-    }
-}
 
 /// What a member said in a round: who it was, and its word.
 type Heard = Option<(Peer, u64)>;
@@ -86,14 +44,14 @@ enum Phase {
     Notified {
         team: Arc<Team>,
         /// What is known of the name.
-        known: Name,
+        known: BarrierName,
         round: usize,
         is_round_sent: bool,
     },
     /// All have come; `wait` was not called.
-    Complete(Name),
+    Complete(BarrierName),
     /// The last one's name.
-    Passed(Name),
+    Passed(BarrierName),
 }
 
 impl Collectives {
@@ -104,7 +62,7 @@ impl Collectives {
         }
         let standing = self.standing(team);
         let barrier = &standing.barrier;
-        lock(&barrier.heard)[(Name::decode(word).0 & 1) as usize][round as usize] =
+        lock(&barrier.heard)[(BarrierName::decode(word).0 & 1) as usize][round as usize] =
             Some((token.from(), word));
         // Whoever has the state looks again once this message was delivered.
         if let Ok(mut state) = barrier.state.try_lock() {
@@ -137,13 +95,15 @@ impl Barrier {
                 }
             }
             let heard = lock(&self.heard)[(epoch & 1) as usize][*round];
-            let Some((from, word)) = heard.filter(|(_, word)| Name::decode(*word).0 == epoch) else { return };
+            let Some((from, word)) = heard.filter(|(_, word)| BarrierName::decode(*word).0 == epoch) else {
+                return;
+            };
             if from != peer_of((me + (members - step)) % members) {
                 let what = format!("a message of round {round} of a barrier, which another member sends");
                 endpoint.fail(RmaError::Protocol { peer: Some(from), what });
                 return;
             }
-            *known = known.with(Name::decode(word).1);
+            *known = known.with(BarrierName::decode(word).1);
             *round += 1;
             *is_round_sent = false;
         }
@@ -151,7 +111,8 @@ impl Barrier {
         // Other images of this rank may wait for it while it was this thread, not a message, that completed it.
         endpoint.notify_local();
     }
-    pub(super) fn notify(&self, team: &Arc<Team>, name: Name) -> Result<()> {
+
+    pub(super) fn notify(&self, team: &Arc<Team>, name: BarrierName) -> Result<()> {
         let mut state = lock(&self.state);
         if matches!(state.phase, Phase::Notified { .. } | Phase::Complete(_)) {
             let what = "the barrier of a team: notify was called twice without a wait";
@@ -164,7 +125,7 @@ impl Barrier {
     }
 
     /// The name of a barrier that is complete; none while it is not.
-    pub(super) fn passed(&self, engine: &Collectives) -> Result<Option<Name>> {
+    pub(super) fn passed(&self, engine: &Collectives) -> Result<Option<BarrierName>> {
         let mut state = lock(&self.state);
         self.advance(engine, &mut state);
         match state.phase {
@@ -181,34 +142,10 @@ impl Barrier {
     }
 
     /// The name of the last one, if it was passed.
-    pub(super) fn result(&self) -> Option<Name> {
+    pub(super) fn result(&self) -> Option<BarrierName> {
         match lock(&self.state).phase {
             Phase::Passed(name) => Some(name),
             _ => None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_combine_in_any_order() {
-        let names = [Name::Anonymous, Name::Is(1), Name::Is(-2), Name::Mismatch];
-        for one in names {
-            assert_eq!(one.with(one), one);
-            for epoch in [1, 2, 1 << 29] {
-                assert_eq!(Name::decode(one.encode(epoch)), (epoch, one));
-            }
-            for other in names {
-                assert_eq!(one.with(other), other.with(one));
-                for third in names {
-                    assert_eq!(one.with(other).with(third), one.with(other.with(third)));
-                }
-            }
-        }
-        assert_eq!(Name::Is(1).with(Name::Is(-2)), Name::Mismatch);
-        assert_eq!(Name::Is(1).with(Name::Anonymous), Name::Is(1));
     }
 }

@@ -28,9 +28,13 @@ pub enum Kind {
     Split = 9,
     /// That all have come, and a value of each.
     BarrierWith = 10,
+    /// What those before have, without the receiver's own, combined for each.
+    ExclusiveScan = 11,
+    /// All give all the same, of lengths that differ.
+    AllGatherV = 12,
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 13] = [
     "a barrier",
     "a broadcast",
     "a scatter",
@@ -42,6 +46,8 @@ const NAMES: [&str; 11] = [
     "a scan",
     "a split",
     "a barrier with values",
+    "an exclusive scan",
+    "an all-gatherv",
 ];
 
 /// A collective and its root, in the bits that a message has room for; of roots, the low 24.

@@ -4,13 +4,12 @@
 
 use super::algorithm::{self, Meeting, Part};
 use super::arrival::Landing;
-use super::barrier::Name;
 use super::call::{Call, Kind};
 use super::operation::Exchange;
 use super::{Collectives, sequence};
 use crate::address::Layout;
 use crate::conduit::sim::{SimNetwork, SimOptions};
-use crate::endpoint::{Endpoint, EndpointSpec, Token};
+use crate::endpoint::{BarrierName, Endpoint, EndpointSpec, Token};
 use crate::error::RmaError;
 use crate::fuzzing::words;
 use crate::message::{Arrived, Direction};
@@ -99,7 +98,7 @@ fn begin(engine: &Arc<Collectives>) -> Vec<Exchange> {
     let met = called(Call::of_all(Kind::Barrier));
     let run = met.clone();
     met.begin(Box::pin(async move { algorithm::meet(&run, Meeting::Before).await }), false);
-    world.barrier_notify(Name::Is(1)).expect("it is the first");
+    world.barrier_notify(BarrierName::Named(1)).expect("it is the first");
     vec![taken, given, reduced, met]
 }
 
@@ -154,7 +153,7 @@ mod tests {
         let sums = [(1, 0), (2, 1)]
             .map(|(from, round)| message(from, of(2, third, UP + round, What::Whole, 2), &[1, 2]));
         let barrier = |round: u8, from| {
-            let word = Name::Is(1).encode(1);
+            let word = BarrierName::Named(1).encode(1);
             let words = Key::of_team(0).words(Call::of_all(Kind::Barrier), round.into(), What::Barrier, word);
             message(from, words, &[])
         };

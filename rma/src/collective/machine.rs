@@ -8,11 +8,13 @@
 //! all of them have come.
 
 use super::board::{ARENA_ALIGN, Header, INLINE_BYTES, Location, Shape};
-use super::near::{Near, NearCall, Pattern, State};
+use super::near::{Near, State};
+use super::team_call::{Caller, Pattern, TeamCall};
 use super::view::View;
 use crate::error::RmaError;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
+use vgas_shm::biased::this_thread;
 
 /// Bytes that one member gives in one piece of an operation.
 pub(super) const PIECE_BYTES_MAX: usize = 128 << 10;
@@ -28,7 +30,8 @@ const SPLIT_MIN: usize = 128 << 10;
 
 /// One operation on its way.
 pub(super) struct Machine {
-    call: NearCall,
+    call: TeamCall,
+    caller: Caller,
     pub(super) first: u64,
     pub(super) pieces: u64,
     /// Bytes of a block in each piece but the last.
@@ -75,17 +78,17 @@ struct Wanted {
 
 impl Machine {
     /// `may_lend`: long pieces may be taken from the segment that they are in.
-    pub(super) fn new(near: &Near, call: NearCall, may_lend: bool) -> Self {
+    pub(super) fn new(near: &Near, call: TeamCall, caller: Caller, may_lend: bool) -> Self {
         let blocks = match call.pattern {
             Pattern::Scatter { .. } | Pattern::AllToAll => near.size as usize,
             _ => 1,
         };
-        let element = call.pattern.combiner().map_or(1, |combiner| combiner.element_bytes().max(1));
+        let element = call.combiner.as_ref().map_or(1, |combiner| combiner.element_bytes().max(1));
         let is_gathered = element > PIECE_BYTES_MAX;
         let most = (PIECE_BYTES_MAX / blocks).max(1);
         let unit = if element == 1 || is_gathered { ARENA_ALIGN.min(most) } else { element };
         let piece_bytes = call.bytes.clamp(1, most / unit * unit);
-        let is_reduction = matches!(call.pattern, Pattern::Reduce { .. });
+        let is_reduction = matches!(call.pattern, Pattern::Reduce { .. } | Pattern::AllReduce);
         let is_split = is_reduction && !is_gathered && near.size > 1 && call.bytes >= SPLIT_MIN;
         let must_copy = match (call.from, call.to, &call.pattern) {
             (Some(from), Some(to), Pattern::AllGather | Pattern::Gather { .. }) => {
@@ -128,6 +131,7 @@ impl Machine {
             acknowledged: 0,
             first: 0,
             call,
+            caller,
         }
     }
 
@@ -141,8 +145,13 @@ impl Machine {
         Shape { call: self.call.call, bytes: self.call.bytes, piece_bytes, is_split }
     }
 
-    pub(super) fn needs_caller(&self) -> bool {
-        self.call.pattern.combiner().is_some_and(|combiner| combiner.needs_caller())
+    /// Returns whether this thread may let it go on. `may_call`: it is one of the program, outside of handlers.
+    pub(super) fn may_proceed(&self, may_call: bool) -> bool {
+        match (&self.call.combiner, &self.caller) {
+            (None, _) | (_, Caller::Owned(_)) => true,
+            (Some(combiner), Caller::Polls) => may_call || !combiner.needs_caller(),
+            (Some(_), Caller::Waits(thread)) => *thread == this_thread(),
+        }
     }
 
     /// Number of blocks that a member gives at once.
@@ -177,7 +186,7 @@ impl Machine {
             Pattern::Broadcast { root }
             | Pattern::Scatter { root }
             | Pattern::Gather { root }
-            | Pattern::Reduce { root, .. } => root == member,
+            | Pattern::Reduce { root } => root == member,
             _ => false,
         }
     }
@@ -198,7 +207,7 @@ impl Machine {
 
     /// The slice of so many bytes of a split reduction that a member combines: its offset and length.
     fn slice(&self, near: &Near, member: u32, bytes: usize) -> (usize, usize) {
-        let element = self.call.pattern.combiner().map_or(1, |combiner| combiner.element_bytes().max(1));
+        let element = self.call.combiner.as_deref().map_or(1, |combiner| combiner.element_bytes().max(1));
         let elements = bytes / element;
         let start = |member: u32| elements * member as usize / near.size as usize * element;
         (start(member), start(member + 1) - start(member))
@@ -210,7 +219,8 @@ impl Machine {
         match self.call.pattern {
             Pattern::Broadcast { root } | Pattern::Scatter { root } => root == near.me,
             Pattern::Reduce { .. } if self.is_split && !self.is_result(piece) => true,
-            Pattern::Gather { root } | Pattern::Reduce { root, .. } => root != near.me,
+            Pattern::Barrier | Pattern::AllReduce => near.size > 1,
+            Pattern::Gather { root } | Pattern::Reduce { root } => root != near.me,
             Pattern::AllGather | Pattern::AllToAll => near.size > 1,
             Pattern::Scan { .. } => near.me + 1 < near.size,
         }
@@ -222,8 +232,8 @@ impl Machine {
             Pattern::Broadcast { root } | Pattern::Scatter { root } if root == near.me => 0..0,
             Pattern::Broadcast { root } | Pattern::Scatter { root } => root..root + 1,
             Pattern::Reduce { .. } if self.is_split && !self.is_result(piece) => 0..near.size,
-            Pattern::Gather { root } | Pattern::Reduce { root, .. } if root != near.me => 0..0,
-            Pattern::Scan { is_exclusive, .. } => 0..near.me + u32::from(!is_exclusive),
+            Pattern::Gather { root } | Pattern::Reduce { root } if root != near.me => 0..0,
+            Pattern::Scan { is_exclusive } => 0..near.me + u32::from(!is_exclusive),
             _ => 0..near.size,
         }
     }
@@ -375,13 +385,13 @@ impl Machine {
         match self.call.pattern {
             Pattern::Broadcast { .. } | Pattern::Scatter { .. } => near.ring_others(),
             Pattern::Scan { .. } => (near.me + 1..near.size).for_each(|member| near.ring(member)),
-            Pattern::AllGather | Pattern::AllToAll => {
+            Pattern::Barrier | Pattern::AllGather | Pattern::AllToAll | Pattern::AllReduce => {
                 near.ring_all_if(|member| near.has_posted(member, number))
             }
             Pattern::Reduce { .. } if self.is_split && !self.is_result(piece) => {
                 near.ring_all_if(|member| near.has_posted(member, number));
             }
-            Pattern::Gather { root } | Pattern::Reduce { root, .. } => {
+            Pattern::Gather { root } | Pattern::Reduce { root } => {
                 near.ring_if(root, |member| member == root || near.has_posted(member, number));
             }
         }
@@ -416,7 +426,7 @@ impl Machine {
         }
         let sources = self.sources(near, piece);
         let (offset, bytes) = self.range(piece);
-        let combines = self.call.pattern.combiner().is_some() && !self.is_result(piece);
+        let combines = self.call.combiner.as_deref().is_some() && !self.is_result(piece);
         if self.is_gathered && self.gathered.is_empty() && !sources.is_empty() {
             self.gathered.resize(near.size as usize * self.call.bytes, 0);
         }
@@ -438,7 +448,9 @@ impl Machine {
                 if let Some(to) = self.call.to {
                     let at = match self.call.pattern {
                         Pattern::Broadcast { .. } | Pattern::Scatter { .. } => offset,
-                        Pattern::Reduce { .. } => offset + self.slice(near, member, bytes).0,
+                        Pattern::Reduce { .. } | Pattern::AllReduce => {
+                            offset + self.slice(near, member, bytes).0
+                        }
                         _ => member as usize * self.call.bytes + offset,
                     };
                     to.part(at, wanted.bytes).copy_shared(source);
@@ -519,7 +531,7 @@ impl Machine {
 
     /// Combines elements of the current member with those of the members before it; the result belongs at an offset of the place.
     fn combine(&mut self, near: &Near, sources: &Range<u32>, source: View, at: usize) {
-        let Some(combiner) = self.call.pattern.combiner() else { return };
+        let Some(combiner) = self.call.combiner.as_deref() else { return };
         let bytes = source.bytes();
         let goes_to = self.call.to.map(|to| to.part(at, bytes));
         let is_aside = self.must_copy || goes_to.is_none() || (self.is_split && !self.is_root(near.me));
@@ -544,7 +556,7 @@ impl Machine {
 
     /// Combines the blocks of members, all of which have come.
     fn combine_gathered(&mut self, near: &Near, mut sources: Range<u32>) {
-        let (Some(combiner), Some(to)) = (self.call.pattern.combiner(), self.call.to) else { return };
+        let (Some(combiner), Some(to)) = (self.call.combiner.as_deref(), self.call.to) else { return };
         let (bytes, all) = (self.call.bytes, View::of_own(&mut self.gathered));
         let block = |member: u32| all.part(member as usize * bytes, bytes);
         let Some(first) = sources.next().map(block) else { return };
@@ -569,7 +581,7 @@ impl Machine {
             return true;
         }
         let receiver = match self.call.pattern {
-            Pattern::Gather { root } | Pattern::Reduce { root, .. }
+            Pattern::Gather { root } | Pattern::Reduce { root }
                 if !self.call.is_left_together && !self.is_split =>
             {
                 Some(root)
@@ -598,6 +610,7 @@ impl Machine {
         let is_of_all = match self.call.pattern {
             Pattern::AllGather | Pattern::AllToAll => self.blocks(near) * self.piece_bytes > COPIED_MAX,
             Pattern::Reduce { .. } => self.is_split,
+            Pattern::AllReduce => self.is_split || self.piece_bytes > COPIED_MAX,
             _ => false,
         };
         if !self.has_borrowed && !is_of_all {

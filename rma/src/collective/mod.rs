@@ -5,8 +5,9 @@
 //! | `team` | who takes part: a list of ranks that its members know by a number; splitting |
 //! | `standing` | what this rank knows of a team by its number, also before it has made the team |
 //! | `operation` | one collective on this rank, and what an algorithm may do in it |
-//! | `started` | an operation that goes on by itself, as who waits for it has it |
-//! | `call` | which collective that is, as members tell each other |
+//! | `team_call` | one collective as a member calls it, and the choice between board and messages |
+//! | `started` | operations in flight, as their callers have them |
+//! | `call` | the kind of a collective, as members tell each other |
 //! | `algorithm` | the patterns in which strings travel |
 //! | `near`, `machine`, `board` | collectives of members that share memory, one of them, and that memory |
 //! | `barrier` | barriers of teams, split in two and with names |
@@ -16,8 +17,8 @@
 //! A *string* is what one member gives another in an operation under a *tag*. Short ones may arrive before their receiver has
 //! begun the operation, within its credit; others are offered, and go to their place when it has. An operation is a future
 //! over the strings that have come. It runs in the thread that waits for it ([`Exchange::run`]), or belongs to the engine
-//! ([`Exchange::begin`]) and goes on whenever something arrives for it; by itself ([`Exchange::start`]), also while no thread of the
-//! program polls or waits.
+//! ([`Exchange::begin`]) and proceeds whenever something arrives for it; one that was started with memory of its own
+//! ([`Team::start_owned`]) also while no thread of the program polls or waits.
 //!
 //! Members begin the collectives of a team in the same order; they are numbered by team and sequence, so that any number may be
 //! in flight, and teams may overlap. Nothing is awaited but what the data asks for: the root of a broadcast waits for nobody.
@@ -27,7 +28,7 @@
 
 pub mod algorithm;
 mod arrival;
-pub mod barrier;
+mod barrier;
 mod board;
 mod call;
 mod credit;
@@ -41,17 +42,19 @@ mod post;
 mod standing;
 mod started;
 mod team;
+mod team_call;
 mod view;
 
 pub use arrival::Landing;
 pub use call::{Call, Kind};
 pub use departure::Text;
-pub use near::{Combiner, NearCall, NearOperation, Pattern};
+pub use near::NearOperation;
 pub use operation::{Exchange, Operation, Run};
 pub use post::HANDLER;
-pub use started::Started;
-pub use team::Team;
-pub use view::View;
+pub use started::{InFlight, Started};
+pub use team::{SplitWish, Team};
+pub use team_call::{Blocks, Pattern, TeamCall};
+pub use view::{Combiner, SharedCombiner, View};
 
 use crate::endpoint::{Endpoint, Extent, Token, Work, in_own_thread, lock};
 use crate::error::{Result, RmaError};
@@ -71,10 +74,8 @@ pub mod sequence {
     pub const IMAGES: u32 = 0;
     /// Of ranks.
     pub const RANKS: u32 = 1;
-    /// Of a library that makes teams behind its caller's back.
-    pub const OWN: u32 = 2;
     /// How many there are.
-    pub(super) const COUNT: usize = 3;
+    pub(super) const COUNT: usize = 2;
 }
 
 /// All collectives of a rank: one for each endpoint. Any thread may call anything.
@@ -228,6 +229,18 @@ impl Collectives {
         }
     }
 
+    /// An operation was started that proceeds by itself.
+    fn proceeds(&self) {
+        self.going_on.fetch_add(1, Ordering::Relaxed);
+        self.endpoint.work_started();
+    }
+
+    /// It has ended.
+    fn has_proceeded(&self) {
+        self.going_on.fetch_sub(1, Ordering::Relaxed);
+        self.endpoint.work_ended(1);
+    }
+
     /// The collectives over shared memory, if there are any.
     fn near(&self) -> Option<&Arc<Near>> {
         self.near_world.get()?.as_ref()
@@ -353,6 +366,9 @@ impl Work for Collectives {
     fn failed(&self) {
         let all: Vec<_> = lock(&self.operations).values().cloned().collect();
         all.iter().for_each(|operation| operation.wake());
+        if let Some(near) = self.near() {
+            near.wake_all();
+        }
     }
 }
 

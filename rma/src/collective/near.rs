@@ -21,18 +21,19 @@
 //! others in turn; all of them only before a thread goes to sleep.
 
 use super::board::{ARENA_ALIGN, ARENA_BYTES, Board, CELLS, Shape};
-use super::call::Call;
 use super::machine::{Machine, PIECE_BYTES_MAX, publish_before_look};
 use super::standing::Standing;
-use super::view::View;
-use super::{Collectives, Team, operation};
+use super::team_call::{Caller, TeamCall};
+use super::view::{Combiner, View};
+use super::{Collectives, operation};
 use crate::Rank;
-use crate::endpoint::{Endpoint, Extent};
+use crate::endpoint::{Endpoint, Extent, lock};
 use crate::error::{Result, RmaError};
 use rustix::thread::sched_getcpu;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 use vgas_shm::bell::Sleeps;
 use vgas_shm::biased::{BiasedLock, this_thread};
@@ -50,83 +51,6 @@ const LOOKS: u32 = 16;
 /// Looks between two looks at the clock, and at what has arrived in the endpoint.
 const LOOKS_PER_POLL: u32 = 32;
 
-/// Combines elements: of the first two arguments into the third, which may be the first.
-pub trait Combiner: Send {
-    /// Combines as many elements as the views hold. The first two may be memory of another process, which may write it. Must not
-    /// begin a collective of the same team, nor wait for one.
-    fn combine(&self, left: View, right: View, result: View);
-
-    /// Returns the bytes of an element, by which pieces are cut.
-    fn element_bytes(&self) -> usize;
-
-    /// Returns whether it must run in a thread of the program that has called the library.
-    fn needs_caller(&self) -> bool;
-}
-
-/// The pattern of an operation.
-pub enum Pattern {
-    /// The root's block for all.
-    Broadcast {
-        /// The root's position.
-        root: u32,
-    },
-    /// A block of the root's for each.
-    Scatter {
-        /// The root's position.
-        root: u32,
-    },
-    /// A block of each for the root.
-    Gather {
-        /// The root's position.
-        root: u32,
-    },
-    /// A block of each for all.
-    AllGather,
-    /// A block of each for each.
-    AllToAll,
-    /// A block of each for the root, combined in the order of the members.
-    Reduce {
-        /// The root's position.
-        root: u32,
-        /// The function.
-        combiner: Box<dyn Combiner>,
-    },
-    /// A block of each for those behind it, combined in the order of the members.
-    Scan {
-        /// Without the receiver's own block.
-        is_exclusive: bool,
-        /// The function.
-        combiner: Box<dyn Combiner>,
-    },
-}
-
-impl Pattern {
-    pub(super) fn combiner(&self) -> Option<&dyn Combiner> {
-        match self {
-            Self::Reduce { combiner, .. } | Self::Scan { combiner, .. } => Some(&**combiner),
-            _ => None,
-        }
-    }
-}
-
-/// One operation as a member calls it.
-pub struct NearCall {
-    /// The pattern.
-    pub pattern: Pattern,
-    /// The collective and its root, as members tell each other.
-    pub call: Call,
-    /// Bytes of a block.
-    pub bytes: usize,
-    /// Nothing is read or written before all members have called.
-    pub is_entered_together: bool,
-    /// It is not done before all members have taken all.
-    pub is_left_together: bool,
-    /// The blocks that this member gives, if it does.
-    pub from: Option<View>,
-    /// The place of the blocks that this member takes, if it does.
-    pub to: Option<View>,
-}
-
 const IN_FLIGHT: u8 = 0;
 const DONE: u8 = 1;
 const GIVEN_UP: u8 = 2;
@@ -136,6 +60,8 @@ pub struct NearOperation {
     near: Arc<Near>,
     number: u64,
     state: AtomicU8,
+    /// It proceeds also while no thread polls or waits, and wakes this at its end.
+    waker: Option<Mutex<Option<Waker>>>,
 }
 
 /// An operation in flight.
@@ -222,18 +148,29 @@ impl Near {
         }))
     }
 
-    /// Runs a function that combines. What it calls finds that the state is locked by its own thread.
+    /// Runs a function that combines. What it calls finds that the state is locked by its own thread. A panic spoils the team, because
+    /// other members wait for the result.
     pub(super) fn combine(&self, combiner: &dyn Combiner, left: View, right: View, result: View) {
+        struct Combining<'a>(&'a Near);
+        impl Drop for Combining<'_> {
+            fn drop(&mut self) {
+                self.0.combining.store(0, Ordering::Relaxed);
+                if std::thread::panicking() {
+                    let here = self.0.describe(self.0.me);
+                    self.0.spoil(self.0.me, format!("a function that combines has panicked on {here}"));
+                }
+            }
+        }
         self.combining.store(this_thread(), Ordering::Relaxed);
+        let _combining = Combining(self);
         combiner.combine(left, right, result);
-        self.combining.store(0, Ordering::Relaxed);
     }
 
     fn is_combining_here(&self) -> bool {
         self.combining.load(Ordering::Relaxed) == this_thread()
     }
 
-    fn check_not_combining(&self) -> Result<()> {
+    pub(super) fn check_not_combining(&self) -> Result<()> {
         let refused =
             || RmaError::Usage("a reduction function must not begin or wait for a collective".into());
         if self.is_combining_here() { Err(refused()) } else { Ok(()) }
@@ -305,18 +242,13 @@ impl Near {
     }
 
     /// Starts an operation; none if it is done at once.
-    fn start(self: &Arc<Self>, call: NearCall) -> Option<Arc<NearOperation>> {
+    pub(super) fn start(self: &Arc<Self>, call: TeamCall, caller: Caller) -> Option<Arc<NearOperation>> {
         let mut state = self.state.lock();
         // One that all must meet in anyway gains nothing by it.
-        let has_root = matches!(
-            call.pattern,
-            Pattern::Broadcast { .. }
-                | Pattern::Scatter { .. }
-                | Pattern::Gather { .. }
-                | Pattern::Reduce { .. }
-        );
+        let has_root = call.pattern.root().is_some();
         let is_copied = self.shares_cores() && has_root && state.pending.is_empty();
-        let mut machine = Machine::new(self, call, !is_copied);
+        let proceeds = matches!(caller, Caller::Owned(_));
+        let mut machine = Machine::new(self, call, caller, !is_copied);
         machine.first = state.next;
         state.next += machine.pieces;
         if machine.copies(self) {
@@ -335,11 +267,11 @@ impl Near {
                 return None;
             }
             // It is finished when those before it are.
-            let operation = self.operation(machine.first, DONE);
+            let operation = self.operation(machine.first, DONE, false);
             state.pending.push_back(Pending { operation, bytes, machine: None });
             return None;
         }
-        let operation = self.operation(machine.first, IN_FLIGHT);
+        let operation = self.operation(machine.first, IN_FLIGHT, proceeds);
         let bytes = machine.arena_bytes(self, machine.pieces);
         state.pending.push_back(Pending {
             operation: operation.clone(),
@@ -360,8 +292,12 @@ impl Near {
         }
     }
 
-    fn operation(self: &Arc<Self>, number: u64, state: u8) -> Arc<NearOperation> {
-        Arc::new(NearOperation { near: self.clone(), number, state: AtomicU8::new(state) })
+    fn operation(self: &Arc<Self>, number: u64, state: u8, proceeds: bool) -> Arc<NearOperation> {
+        if proceeds && let Some(engine) = self.engine.upgrade() {
+            engine.proceeds();
+        }
+        let waker = proceeds.then(Mutex::default);
+        Arc::new(NearOperation { near: self.clone(), number, state: AtomicU8::new(state), waker })
     }
 
     /// Tells others how much this member has finished, once that is worth it.
@@ -484,7 +420,7 @@ impl Near {
     fn look_at_oldest(&self, state: &mut State, may_call: bool) {
         while !state.pending.is_empty() {
             self.look_at(state, 0, may_call);
-            if state.pending[0].machine.is_some() {
+            if !state.pending[0].operation.is_done() {
                 break;
             }
             state.finished_bytes += state.pending.pop_front().map_or(0, |oldest| oldest.bytes);
@@ -497,7 +433,7 @@ impl Near {
         let Some(mut machine) = state.pending.get_mut(at).and_then(|pending| pending.machine.take()) else {
             return;
         };
-        let is_done = (may_call || !machine.needs_caller()) && machine.go_on(self, state);
+        let is_done = machine.may_proceed(may_call) && machine.go_on(self, state);
         if is_done {
             self.end(&state.pending[at].operation, DONE);
         } else {
@@ -507,7 +443,18 @@ impl Near {
 
     fn end(&self, operation: &NearOperation, how: u8) {
         operation.state.store(how, Ordering::Release);
+        if operation.waker.is_some() {
+            if let Some(engine) = self.engine.upgrade() {
+                engine.has_proceeded();
+            }
+            operation.wake();
+        }
         self.endpoint.notify_local();
+    }
+
+    /// Wakes those that wait for operations that proceed by themselves.
+    pub(super) fn wake_all(&self) {
+        self.state.lock().pending.iter().for_each(|pending| pending.operation.wake());
     }
 
     /// Gives up what is in flight, because the team is spoilt or a node is lost: no view is used any more.
@@ -516,7 +463,7 @@ impl Near {
         state.to_copy.clear();
         state.compared = state.next;
         for pending in std::mem::take(&mut state.pending) {
-            if pending.machine.is_some() {
+            if !pending.operation.is_done() {
                 self.end(&pending.operation, GIVEN_UP);
             }
         }
@@ -641,6 +588,32 @@ impl NearOperation {
         outcome
     }
 
+    /// [`NearOperation::wait`] of a caller that has lent its memory: also where a function that combines panics here.
+    pub(super) fn wait_to_the_end(&self) -> Result<()> {
+        struct EndOnUnwind<'a>(&'a NearOperation);
+        impl Drop for EndOnUnwind<'_> {
+            fn drop(&mut self) {
+                if !self.0.is_done() {
+                    self.0.near.give_up();
+                }
+            }
+        }
+        let _end = EndOnUnwind(self);
+        self.wait()
+    }
+
+    /// Sets the waker of the end.
+    pub(super) fn set_waker(&self, waker: &Waker) {
+        if let Some(place) = &self.waker {
+            lock(place).clone_from(&Some(waker.clone()));
+        }
+    }
+
+    fn wake(&self) {
+        let waker = self.waker.as_ref().and_then(|place| lock(place).take());
+        waker.into_iter().for_each(Waker::wake);
+    }
+
     /// Looks for as long as that may pay off. Whether it is done.
     fn spin(&self) -> Result<bool> {
         let near = &self.near;
@@ -712,31 +685,5 @@ impl SpinBudget {
     fn learn(&self, spun: Duration, has_come: bool) {
         let next = if has_come { (2 * spun).clamp(SPIN_MIN, SPIN_MAX) } else { spun / 2 };
         self.nanoseconds.store(next.subsec_nanos(), Ordering::Relaxed);
-    }
-}
-
-impl Team {
-    /// Returns whether its members share memory, so that [`Team::start_near`] may be called.
-    pub fn is_near(&self) -> bool {
-        self.near.is_some()
-    }
-
-    /// Starts a collective over shared memory; none if it is done at once. Members start those of a team in the same order. It goes on
-    /// whenever some thread of this rank waits for a collective of the team, or calls [`Collectives::progress`].
-    ///
-    /// # Errors
-    /// [`RmaError::Collective`] when the team is spoilt; [`RmaError::PeerLost`] when a node is lost; [`RmaError::Usage`] in a handler,
-    /// and where the members share no memory.
-    pub fn start_near(&self, call: NearCall) -> Result<Option<Arc<NearOperation>>> {
-        self.standing.check()?;
-        let endpoint = self.engine.endpoint();
-        endpoint.check_all(operation::WHERE)?;
-        if endpoint.in_handler() {
-            return Err(RmaError::Usage("a handler must not begin a collective".into()));
-        }
-        match &self.near {
-            Some(near) => near.check_not_combining().map(|()| near.start(call)),
-            None => Err(RmaError::Usage("the members of the team share no memory".into())),
-        }
     }
 }

@@ -6,7 +6,7 @@ use super::credit::UNASKED_MAX;
 use super::departure::{Departures, Flushed, Text};
 use super::post::{Key, Tag};
 use super::standing::Standing;
-use super::started::Started;
+use super::team_call::OwnedBlocks;
 use super::{Collectives, Team};
 use crate::Peer;
 use crate::endpoint::lock;
@@ -40,6 +40,8 @@ pub struct Operation {
     pub(super) departures: Mutex<Departures>,
     /// Unless a thread runs it that waits for it.
     run: Mutex<Option<Run>>,
+    /// The memory of its views, until it ends.
+    owned: Mutex<Option<Arc<OwnedBlocks>>>,
     is_begun: AtomicBool,
     /// Something changed since the run was last looked at.
     is_stirred: AtomicBool,
@@ -63,6 +65,7 @@ impl Operation {
             arrivals: Mutex::default(),
             departures: Mutex::default(),
             run: Mutex::default(),
+            owned: Mutex::default(),
             is_begun: AtomicBool::new(false),
             is_stirred: AtomicBool::new(false),
             needs_caller: AtomicBool::new(false),
@@ -227,11 +230,11 @@ impl Operation {
             *lock(&self.departures) = Departures::default();
             *lock(&self.arrivals) = Arrivals::default();
         }
+        *lock(&self.owned) = None;
         self.is_complete.store(is_complete, Ordering::Release);
         self.is_done.store(true, Ordering::SeqCst);
         if self.goes_on() {
-            engine.going_on.fetch_sub(1, Ordering::Relaxed);
-            engine.endpoint.work_ended(1);
+            engine.has_proceeded();
         }
         self.wake();
         // Threads may wait for it while it was this one that moved it.
@@ -279,31 +282,21 @@ impl Exchange {
     /// [`Collectives::progress`]; only there if it `needs_caller`, because it calls functions of a program, which must not run in
     /// handlers. [`Operation::outcome`] says when it is done.
     pub fn begin(&self, run: Run, needs_caller: bool) {
-        let operation = &self.operation;
-        operation.needs_caller.store(needs_caller, Ordering::Relaxed);
-        *lock(&operation.run) = Some(run);
-        operation.step(&self.team.engine, Where::Caller);
+        self.begin_for(run, needs_caller, None);
     }
 
-    /// As [`Exchange::begin`], for something with a result; the operation also goes on by itself while no thread polls or waits, in a
-    /// thread of the endpoint's own: at once where a thread does, within a millisecond otherwise.
-    pub fn start<T: Send + 'static>(
-        &self,
-        future: impl Future<Output = T> + Send + 'static,
-        needs_caller: bool,
-    ) -> Started<T> {
-        let result = Arc::new(Mutex::new(None));
-        let place = result.clone();
-        let run = async move {
-            let value = future.await;
-            *lock(&place) = Some(value);
-        };
-        let engine = &self.team.engine;
-        self.operation.goes_on.store(true, Ordering::Relaxed);
-        engine.going_on.fetch_add(1, Ordering::Relaxed);
-        engine.endpoint.work_started();
-        self.begin(Box::pin(run), needs_caller);
-        Started::new(engine.clone(), self.operation.clone(), result)
+    /// [`Exchange::begin`]. An operation that owns its memory proceeds also while no thread polls or waits, in a thread of the endpoint's
+    /// own: at once where a thread does, within a millisecond otherwise.
+    pub(super) fn begin_for(&self, run: Run, needs_caller: bool, owned: Option<Arc<OwnedBlocks>>) {
+        let (operation, engine) = (&self.operation, &self.team.engine);
+        if owned.is_some() {
+            *lock(&operation.owned) = owned;
+            operation.goes_on.store(true, Ordering::Relaxed);
+            engine.proceeds();
+        }
+        operation.needs_caller.store(needs_caller, Ordering::Relaxed);
+        *lock(&operation.run) = Some(run);
+        operation.step(engine, Where::Caller);
     }
 
     /// Runs the operation to its end in this thread. When it returns, what this rank gets is there, and what it gives has left.
@@ -370,6 +363,11 @@ impl Exchange {
             _ => None,
         };
         let peer = self.peer(from);
+        self.expect_in(peer, tag, at, Some(bytes), place);
+    }
+
+    fn expect_in(&self, peer: Peer, tag: Tag, at: Landing, bytes: Option<usize>, place: Option<u64>) {
+        let engine = &self.team.engine;
         let next = lock(&self.operation.arrivals).expect(peer, tag, at, bytes, place);
         if let Err(what) = self.operation.go_on(engine, peer, tag, next) {
             engine.endpoint.fail(RmaError::Protocol { peer: Some(peer), what: what.into() });
@@ -392,6 +390,11 @@ impl Exchange {
             Landing::Own(string) => string,
             Landing::View(view) => view.read(),
         }
+    }
+
+    /// Expects the string of a member, of any length.
+    pub(super) fn expect_any(&self, from: u32, tag: u32) {
+        self.expect_in(self.peer(from), tag, Landing::Own(Vec::new()), None, None);
     }
 
     /// Waits for the string of a member, of so many bytes.

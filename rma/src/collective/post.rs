@@ -10,7 +10,7 @@ use crate::error::RmaError;
 use crate::message::{Arrived, Payload, Source};
 
 /// The index of the handler of all messages of collectives: one of the endpoint's, which also run while the program computes.
-pub const HANDLER: u8 = 15;
+pub const HANDLER: u8 = 7;
 
 /// Most bytes of a sentence that says why a team is spoilt.
 const REASON_BYTES_MAX: usize = 512;

@@ -5,15 +5,14 @@
 //! that list was used, since nobody but its members calls.
 
 use super::Collectives;
-use super::algorithm;
-use super::barrier::Name;
 use super::call::{Call, Kind};
 use super::near::Near;
 use super::operation::{Exchange, Operation};
 use super::standing::Standing;
 use super::started::Started;
+use super::team_call::{Blocks, Pattern};
 use crate::Rank;
-use crate::endpoint::lock;
+use crate::endpoint::{BarrierName, lock};
 use crate::error::{Result, RmaError};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -21,6 +20,9 @@ use std::sync::atomic::Ordering;
 
 /// The number of the team of all ranks.
 const ALL: u64 = 0;
+
+/// The number of the team of all ranks that the layers above have for their own collectives.
+const INTERNAL: u64 = 1;
 
 /// Marks the numbers of teams made of lists, which the numbers of splits do not reach.
 const FROM_LIST: u64 = 1 << 63;
@@ -44,6 +46,16 @@ impl Collectives {
     pub fn world(self: &Arc<Self>) -> Result<Arc<Team>> {
         let ranks = self.endpoint.layout().ranks();
         Team::new(self, ALL, (0..ranks).map(Rank).collect())
+    }
+
+    /// A team of all ranks beside [`Collectives::world`], for the layer above: its collectives have an order of their own, and stay of
+    /// use where those of a program have spoilt its teams.
+    ///
+    /// # Errors
+    /// None that a job can have.
+    pub fn internal_world(self: &Arc<Self>) -> Result<Arc<Team>> {
+        let ranks = self.endpoint.layout().ranks();
+        Team::new(self, INTERNAL, (0..ranks).map(Rank).collect())
     }
 
     /// Makes a team of a list of ranks, this one among them. Collective over them, with the same list; does not wait.
@@ -130,12 +142,7 @@ impl Team {
     /// # Panics
     /// When there is no such sequence.
     pub fn next_operation(&self, sequence: u32, caller: u32) -> Result<Arc<Operation>> {
-        self.standing.check()?;
-        // Nothing is sent to who is not there any more.
-        self.engine.endpoint.check_all(super::operation::WHERE)?;
-        if self.engine.endpoint.in_handler() {
-            return Err(RmaError::Usage("a handler must not begin a collective".into()));
-        }
+        self.check_may_begin()?;
         Ok(self.engine.next_operation(&self.standing, sequence, caller))
     }
 
@@ -148,55 +155,61 @@ impl Team {
         Ok(Exchange::new(self.clone(), operation, call))
     }
 
+    /// Returns the board's collectives, if the members share memory and this thread may begin one.
+    ///
+    /// # Errors
+    /// As [`Team::next_operation`], and [`RmaError::Usage`] in a function that combines.
+    pub(super) fn near(&self) -> Result<Option<&Arc<Near>>> {
+        let Some(near) = &self.near else { return Ok(None) };
+        self.check_may_begin()?;
+        near.check_not_combining()?;
+        Ok(Some(near))
+    }
+
+    fn check_may_begin(&self) -> Result<()> {
+        self.standing.check()?;
+        // Nothing is sent to who is not there any more.
+        self.engine.endpoint.check_all(super::operation::WHERE)?;
+        match self.engine.endpoint.in_handler() {
+            true => Err(RmaError::Usage("a handler must not begin a collective".into())),
+            false => Ok(()),
+        }
+    }
+
     /// Splits the team by colour: members are ordered by the position they ask for, and by their old one. Collective; returns when
     /// all members have said what they want.
     ///
     /// # Errors
-    /// As [`Exchange::run`].
-    pub fn split(self: &Arc<Self>, sequence: u32, colour: u32, position: u32) -> Result<Arc<Team>> {
-        let exchange = self.exchange(sequence, Call::of_all(Kind::Split))?;
-        exchange.run(self.clone().split_in(exchange.clone(), colour, position))?
+    /// As [`Team::run`].
+    pub fn split(self: &Arc<Self>, colour: u32, position: u32) -> Result<Arc<Team>> {
+        let wish = self.wish(colour, position);
+        let mut gathered = vec![0; Wish::BYTES * self.members.len()];
+        let blocks = Blocks::Apart(&wish.wish.to_bytes(), &mut gathered);
+        self.run(Pattern::AllGather, Call::of_all(Kind::Split), Wish::BYTES, blocks, None)?;
+        wish.team(&gathered)
     }
 
-    /// [`Team::split`] that goes on by itself.
+    /// [`Team::split`] that proceeds by itself; its result makes the team.
     ///
     /// # Errors
-    /// As [`Team::next_operation`].
-    pub fn start_split(
-        self: &Arc<Self>,
-        sequence: u32,
-        colour: u32,
-        position: u32,
-    ) -> Result<Started<Result<Arc<Team>>>> {
-        let exchange = self.exchange(sequence, Call::of_all(Kind::Split))?;
-        Ok(exchange.start(self.clone().split_in(exchange.clone(), colour, position), false))
+    /// As [`Team::start`].
+    pub fn start_split(self: &Arc<Self>, colour: u32, position: u32) -> Result<(Started, SplitWish)> {
+        let (wish, call) = (self.wish(colour, position), Call::of_all(Kind::Split));
+        let own = wish.wish.to_bytes();
+        Ok((self.start_owned(Pattern::AllGather, call, Wish::BYTES, own, None)?, wish))
     }
 
-    async fn split_in(self: Arc<Self>, exchange: Exchange, colour: u32, position: u32) -> Result<Arc<Team>> {
+    fn wish(self: &Arc<Self>, colour: u32, position: u32) -> SplitWish {
         // Drawn by all, used of the one that leads.
-        let wish = Wish { colour, position, led: self.engine.led.fetch_add(1, Ordering::Relaxed) };
-        algorithm::give_all(&exchange, |_| wish.to_bytes().into());
-        let gathered = algorithm::collect_aside(&exchange, |_| Wish::BYTES).await;
-        let mut chosen: Vec<(u32, u32, u32)> = (0..)
-            .zip(&gathered)
-            .map(|(member, bytes)| (member, if member == self.me { wish } else { Wish::from_bytes(bytes) }))
-            .filter(|(_, wish)| wish.colour == colour)
-            .map(|(member, wish)| (wish.position, member, wish.led))
-            .collect();
-        chosen.sort_unstable();
-        let members: Vec<Rank> = chosen.iter().map(|&(_, member, _)| self.members[member as usize]).collect();
-        // This rank at least has its own colour.
-        let (leader, led) = (members[0], chosen[0].2);
-        // Never 0: the high half is a rank plus one.
-        let number = (u64::from(leader.0) + 1) << 32 | u64::from(led);
-        Team::new(&self.engine, number, members)
+        let led = self.engine.led.fetch_add(1, Ordering::Relaxed);
+        SplitWish { parent: self.clone(), wish: Wish { colour, position, led } }
     }
 
     /// Arrives at the next barrier of the team, without waiting. In turn with [`Team::barrier_try`] that yields a name.
     ///
     /// # Errors
     /// [`RmaError::Usage`] when the barrier before was not passed.
-    pub fn barrier_notify(self: &Arc<Self>, name: Name) -> Result<()> {
+    pub fn barrier_notify(self: &Arc<Self>, name: BarrierName) -> Result<()> {
         self.engine.endpoint.check_all("at a barrier")?;
         self.standing.barrier.notify(self, name)
     }
@@ -206,7 +219,7 @@ impl Team {
     /// # Errors
     /// [`RmaError::Usage`] when none was notified; while it is not passed, [`RmaError::Collective`] when the team is spoilt, and
     /// [`RmaError::PeerLost`] when a node is lost.
-    pub fn barrier_try(&self) -> Result<Option<Name>> {
+    pub fn barrier_try(&self) -> Result<Option<BarrierName>> {
         match self.standing.barrier.passed(&self.engine)? {
             // It does not come any more where the team is of no use.
             None => self.standing.check().map(|()| None),
@@ -215,14 +228,15 @@ impl Team {
     }
 
     /// What all members have called the last barrier that was passed here; none before the first, and while one is in flight.
-    pub fn barrier_result(&self) -> Option<Name> {
+    pub fn barrier_result(&self) -> Option<BarrierName> {
         self.standing.barrier.result()
     }
 }
 
 impl Drop for Team {
     fn drop(&mut self) {
-        if self.number() != ALL {
+        // What is still on its way to a spoilt team would make an operation of an unknown one.
+        if self.number() != ALL && self.standing.spoilt().is_none() {
             lock(&self.engine.standings).remove(&self.number());
         }
     }
@@ -231,6 +245,36 @@ impl Drop for Team {
 impl std::fmt::Debug for Team {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Team {:#x} of {:?}", self.number(), self.members)
+    }
+}
+
+/// What this member has asked for in a split.
+pub struct SplitWish {
+    parent: Arc<Team>,
+    wish: Wish,
+}
+
+impl SplitWish {
+    /// Makes the team of those that have asked for the same colour, from what all members have asked for.
+    ///
+    /// # Errors
+    /// [`RmaError::Protocol`] when members disagree.
+    pub fn team(&self, gathered: &[u8]) -> Result<Arc<Team>> {
+        let Self { parent, wish } = self;
+        let mut chosen: Vec<(u32, u32, u32)> = (0..parent.size())
+            .zip(gathered.chunks_exact(Wish::BYTES).map(Wish::from_bytes))
+            .filter(|(_, other)| other.colour == wish.colour)
+            .map(|(member, other)| (other.position, member, other.led))
+            .collect();
+        chosen.sort_unstable();
+        let members: Vec<Rank> =
+            chosen.iter().map(|&(_, member, _)| parent.members[member as usize]).collect();
+        let Some((&leader, &(.., led))) = members.first().zip(chosen.first()) else {
+            return Err(RmaError::Protocol { peer: None, what: "a split without its own member".into() });
+        };
+        // Never 0: the high half is a rank plus one.
+        let number = (u64::from(leader.0) + 1) << 32 | u64::from(led);
+        Team::new(&parent.engine, number, members)
     }
 }
 

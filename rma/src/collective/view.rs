@@ -98,6 +98,11 @@ impl View {
         Self { address: own.as_mut_ptr(), bytes: own.len() }
     }
 
+    /// A view of bytes that are only read while the view is used.
+    pub(super) fn of_shared(bytes: &[u8]) -> Self {
+        Self { address: bytes.as_ptr().cast_mut(), bytes: bytes.len() }
+    }
+
     /// A view of a range of a mapping that lives as long as the endpoint; none if the range is not inside.
     pub(super) fn of_mapping(mapping: &Mapping, offset: usize, bytes: usize) -> Option<Self> {
         let is_inside = mapping.contains(offset as u64, bytes as u64);
@@ -130,6 +135,64 @@ impl View {
     pub(super) fn source(self) -> Source<'static> {
         // SAFETY: valid until the operation is done (`View::new`), and it is not done before all has been sent.
         unsafe { Source::raw(self.address, self.bytes) }
+    }
+}
+
+/// Combines elements: of the first two arguments into the third, which may be the first.
+///
+/// # Safety
+/// An implementation uses the views that [`Combiner::combine`] gets only until it returns: they may outlive their memory.
+pub unsafe trait Combiner {
+    /// Combines as many elements as the views hold. The first two may be memory of another process, which may write it. Must not
+    /// begin a collective of the same team, nor wait for one.
+    fn combine(&self, left: View, right: View, result: View);
+
+    /// Returns the bytes of an element, by which pieces are cut.
+    fn element_bytes(&self) -> usize;
+
+    /// Returns whether it must run outside of message handlers, in a thread of the program that has called the library.
+    fn needs_caller(&self) -> bool;
+}
+
+/// A combiner that any thread may use.
+pub type SharedCombiner = Box<dyn Combiner + Send + Sync>;
+
+/// A function of a caller that waits for the operation.
+pub(super) struct BorrowedCombiner {
+    combiner: *const dyn Combiner,
+    element_bytes: usize,
+}
+
+// SAFETY: the function is called by its own thread only, which waits for the operation (`BorrowedCombiner::boxed`); another thread may
+// drop the pointer.
+unsafe impl Send for BorrowedCombiner {}
+// SAFETY: as above.
+unsafe impl Sync for BorrowedCombiner {}
+
+impl BorrowedCombiner {
+    /// A function for [`Team::run`](super::Team::run), which calls it in its own thread only (`Machine::may_proceed`, `Exchange::run`) and
+    /// returns, or unwinds, when the operation has ended.
+    pub(super) fn boxed(combiner: &dyn Combiner) -> SharedCombiner {
+        let element_bytes = combiner.element_bytes();
+        // SAFETY: only the lifetime changes; the pointer is not used after the operation has ended, which is within that lifetime.
+        let combiner = unsafe { std::mem::transmute::<&dyn Combiner, &'static dyn Combiner>(combiner) };
+        Box::new(Self { combiner, element_bytes })
+    }
+}
+
+// SAFETY: the views are handed on only.
+unsafe impl Combiner for BorrowedCombiner {
+    fn combine(&self, left: View, right: View, result: View) {
+        // SAFETY: the operation is in flight, so that its caller waits (`BorrowedCombiner::boxed`).
+        unsafe { &*self.combiner }.combine(left, right, result);
+    }
+
+    fn element_bytes(&self) -> usize {
+        self.element_bytes
+    }
+
+    fn needs_caller(&self) -> bool {
+        true
     }
 }
 

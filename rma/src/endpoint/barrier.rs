@@ -56,37 +56,38 @@ pub enum BarrierOutcome {
     Mismatch,
 }
 
-/// An arrival as one word: epoch in bits 34.., kind in 32..34, name in 0..32.
-fn encode(epoch: u64, name: BarrierName) -> u64 {
-    let (kind, value) = match name {
-        BarrierName::Anonymous => (0, 0),
-        BarrierName::Named(value) => (1, value),
-        BarrierName::Mismatch => (2, 0),
-        BarrierName::Carrying => (3, 0),
-    };
-    epoch << 34 | kind << 32 | u64::from(value)
-}
-
-fn decode(word: u64) -> (u64, BarrierName) {
-    let name = match word >> 32 & 3 {
-        0 => BarrierName::Anonymous,
-        1 => BarrierName::Named(word as u32),
-        2 => BarrierName::Mismatch,
-        _ => BarrierName::Carrying,
-    };
-    (word >> 34, name)
-}
-
 impl BarrierName {
-    /// What two arrivals say together.
-    fn with(self, other: BarrierName) -> BarrierName {
+    /// Returns an arrival as one word: epoch in bits 34.., kind in 32..34, name in 0..32.
+    pub(crate) fn encode(self, epoch: u64) -> u64 {
+        let (kind, value) = match self {
+            Self::Anonymous => (0, 0),
+            Self::Named(value) => (1, value),
+            Self::Mismatch => (2, 0),
+            Self::Carrying => (3, 0),
+        };
+        epoch << 34 | kind << 32 | u64::from(value)
+    }
+
+    /// Returns the epoch and the name of an arrival.
+    pub(crate) fn decode(word: u64) -> (u64, Self) {
+        let name = match word >> 32 & 3 {
+            0 => Self::Anonymous,
+            1 => Self::Named(word as u32),
+            2 => Self::Mismatch,
+            _ => Self::Carrying,
+        };
+        (word >> 34, name)
+    }
+
+    /// Returns the name of two arrivals together; the same in any order, and if an arrival is counted twice.
+    pub fn with(self, other: Self) -> Self {
         match (self, other) {
-            (BarrierName::Carrying, BarrierName::Carrying) => self,
+            (Self::Carrying, Self::Carrying) => self,
             // Also with anonymous arrivals: who carries waits for what they do not bring.
-            (BarrierName::Carrying, _) | (_, BarrierName::Carrying) => BarrierName::Mismatch,
-            (name, BarrierName::Anonymous) | (BarrierName::Anonymous, name) => name,
-            (BarrierName::Named(a), BarrierName::Named(b)) if a == b => self,
-            _ => BarrierName::Mismatch,
+            (Self::Carrying, _) | (_, Self::Carrying) => Self::Mismatch,
+            (name, Self::Anonymous) | (Self::Anonymous, name) => name,
+            (Self::Named(a), Self::Named(b)) if a == b => self,
+            _ => Self::Mismatch,
         }
     }
 }
@@ -150,7 +151,7 @@ fn on_carried(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
         return token.refuse("a malformed piece of what a barrier carries");
     };
     let word = u64::from(low) | u64::from(high) << 32;
-    let parity = (decode(word).0 & 1) as u32;
+    let parity = (BarrierName::decode(word).0 & 1) as u32;
     let barrier = &token.endpoint().barrier;
     let layout = &token.endpoint().layout;
     let expected = match round {
@@ -219,7 +220,7 @@ fn on_arrived(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
     if expected.is_none() || expected != from {
         return token.refuse(format!("a message of round {round} of a barrier"));
     }
-    lock(&barrier.heard)[(decode(word).0 & 1) as usize][round as usize] = word;
+    lock(&barrier.heard)[(BarrierName::decode(word).0 & 1) as usize][round as usize] = word;
 }
 
 impl Barrier {
@@ -300,7 +301,7 @@ impl Barrier {
         let mut together = None;
         for &member in &self.group {
             let word = self.shared.member(member).arrived[(epoch & 1) as usize].load(Ordering::Acquire);
-            let (there, name) = decode(word);
+            let (there, name) = BarrierName::decode(word);
             if there != epoch {
                 return None;
             }
@@ -341,7 +342,7 @@ impl Endpoint {
                     barrier.shared.write_board(index, epoch, brought);
                 }
                 let word = &barrier.shared.member(index).arrived[(epoch & 1) as usize];
-                word.store(encode(epoch, name), Ordering::Release);
+                word.store(name.encode(epoch), Ordering::Release);
                 // The last to arrive wakes those who sleep. Of three and more, two that arrive at the same time must not
                 // both miss the other. Of two, one that sleeps misses only this rank, and has looked after it said that
                 // it would sleep: no fence is needed beyond the one in ringing.
@@ -388,7 +389,7 @@ impl Endpoint {
         let Some(mut agreed) = state.agreed else { return Ok(None) };
         while 1usize << state.round < count {
             if !state.round_sent {
-                let word = encode(epoch, agreed);
+                let word = agreed.encode(epoch);
                 let to = self.layout.peer_of_rank(barrier.leaders[(me + (1 << state.round)) % count]);
                 let arguments = [word as u32, (word >> 32) as u32, state.round as u32];
                 let sent = match agreed {
@@ -400,7 +401,7 @@ impl Endpoint {
                 }
                 state.round_sent = true;
             }
-            let (there, name) = decode(lock(&barrier.heard)[(epoch & 1) as usize][state.round]);
+            let (there, name) = BarrierName::decode(lock(&barrier.heard)[(epoch & 1) as usize][state.round]);
             if there != epoch {
                 return Ok(None);
             }
@@ -437,7 +438,7 @@ impl Endpoint {
                 (state.sent, state.receiver) = (0, state.receiver + 1);
             }
             let word = &barrier.shared.member(index).released[(epoch & 1) as usize];
-            word.store(encode(epoch, agreed), Ordering::Release);
+            word.store(agreed.encode(epoch), Ordering::Release);
             self.ring_group();
         }
         Ok(Some(agreed))
@@ -449,7 +450,7 @@ impl Endpoint {
             state.sending = pack(&state.brought);
         }
         let total = state.sending.len();
-        let word = encode(state.epoch, BarrierName::Carrying);
+        let word = BarrierName::Carrying.encode(state.epoch);
         while state.sent < total {
             let end = total.min(state.sent + self.medium_bytes_max);
             let piece = Payload::Medium(Source::of(&state.sending[state.sent..end]));
@@ -475,7 +476,7 @@ impl Endpoint {
         }
         let Some(&leader) = barrier.group.first() else { return Ok(None) };
         let word = barrier.shared.member(leader).released[(state.epoch & 1) as usize].load(Ordering::Acquire);
-        let (there, name) = decode(word);
+        let (there, name) = BarrierName::decode(word);
         if there == state.epoch && name == BarrierName::Carrying && state.brought.is_empty() {
             let Some(packed) = barrier.take_carried(state.epoch, HANDED) else { return Ok(None) };
             if unpack(&packed, self.layout.ranks(), &mut state.brought).is_none() {
@@ -607,7 +608,7 @@ mod tests {
             BarrierName::Carrying,
         ] {
             for epoch in [1, 2, 1 << 29] {
-                assert_eq!(decode(encode(epoch, name)), (epoch, name));
+                assert_eq!(BarrierName::decode(name.encode(epoch)), (epoch, name));
             }
         }
     }

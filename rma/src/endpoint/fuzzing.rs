@@ -3,8 +3,8 @@
 #![forbid(unsafe_code)]
 
 use super::barrier::{pack, unpack};
-use super::collective::{flatten, unflatten};
 use super::pieces::{List, write_entry};
+use crate::collective::algorithm::{flatten, unflatten};
 use crate::fuzzing::words;
 use std::collections::BTreeMap;
 use vgas_shm::Update;

@@ -1,4 +1,4 @@
-//! Endpoints: active messages, waiting, put/get into pinned segments, barriers and collectives, for one rank or agent.
+//! Endpoints: active messages, waiting, put/get into pinned segments and barriers, for one rank or agent.
 //!
 //! An [`Endpoint`] routes each message: to itself through a queue (or [inside the call](Endpoint::request_inline)), to members of its shared-memory domain through the
 //! `smp` conduit, to everybody else through the network conduit. Everything above active messages is built here once,
@@ -50,7 +50,6 @@ mod access;
 mod atomic;
 mod background;
 mod barrier;
-mod collective;
 mod counters;
 mod further;
 #[cfg(any(test, fuzzing))]
@@ -195,7 +194,6 @@ pub struct Endpoint {
     guards: [OnceLock<RegionGuard>; GUARDED_REGIONS],
     operations: operation::Operations,
     barrier: barrier::Barrier,
-    collective: collective::Collective,
     lost: survive::Lost,
     medium_bytes_max: usize,
     long_bytes_max: usize,
@@ -262,7 +260,6 @@ impl Endpoint {
             exposed: RwLock::default(),
             guards: Default::default(),
             operations: operation::Operations::default(),
-            collective: collective::Collective::default(),
             medium_bytes_max,
             long_bytes_max,
             absent: Default::default(),
@@ -355,7 +352,7 @@ impl Endpoint {
     fn register_own(&self, indices: std::ops::Range<u8>) -> Result<()> {
         // The collectives register theirs where they begin.
         let mut next = indices.filter(|index| *index != crate::collective::HANDLER);
-        let own = serve::handlers().into_iter().chain(barrier::handlers()).chain(collective::handlers());
+        let own = serve::handlers().into_iter().chain(barrier::handlers());
         let own = own
             .chain(atomic::handlers())
             .chain(pieces::handlers())

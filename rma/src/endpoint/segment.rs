@@ -187,7 +187,7 @@ impl Endpoint {
                 network.offer(region, domain.map(owner, region)?.span(0, bytes as usize));
             }
         }
-        let sizes = self.all_gather(&bytes.to_le_bytes())?;
+        let sizes = self.barrier_with(&bytes.to_le_bytes())?;
         for (rank, size) in (0..).map(Rank).zip(sizes) {
             let Ok(size) = size.as_slice().try_into().map(u64::from_le_bytes) else {
                 let what = format!("{} bytes as the size of its segment", size.len());

@@ -22,7 +22,7 @@ use crate::message::{Arrived, Payload};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-const NODE_LOST: u8 = 16;
+const NODE_LOST: u8 = 15;
 
 /// A peer whose connection broke, and of whose node nothing is known yet.
 const BROKEN: u32 = 1;

@@ -171,7 +171,7 @@ pub(crate) fn prepare(runtime: &Runtime) {
     }
     let own = max_local(runtime, kind());
     MAX_LOCAL.store(own, Ordering::Relaxed);
-    match runtime.endpoint().all_gather(&(own as u64).to_le_bytes()) {
+    match runtime.endpoint().barrier_with(&(own as u64).to_le_bytes()) {
         Ok(all) => {
             let sizes = all.iter().map(|bytes| bytes.as_slice().try_into().map_or(0, u64::from_le_bytes));
             MAX_GLOBAL.store(sizes.min().unwrap_or(0) as usize, Ordering::Relaxed);
@@ -326,7 +326,7 @@ pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
     };
     tell_client(base, bytes);
     let words: Vec<u8> = [base as u64, bytes as u64].iter().flat_map(|word| word.to_le_bytes()).collect();
-    let all = match endpoint.all_gather(&words) {
+    let all = match endpoint.barrier_with(&words) {
         Ok(all) => all,
         Err(error) => fail(error),
     };

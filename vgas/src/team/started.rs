@@ -12,20 +12,18 @@
 //! | [`Team::reduce_nb`] | values | at the root, all combined |
 //! | [`Team::all_reduce_nb`] | values | all combined |
 //! | [`Team::scan_nb`] | values | those up to here, combined |
+//! | [`Team::exclusive_scan_nb`] | values | those before here, combined |
 //! | [`Team::split_nb`] | a colour and a key | the new team |
 //!
 //! Values are given away: the collective owns them until it is done, so that a handle may be dropped or forgotten at any time.
 
-use super::{Combine, Team, bytes_of, combine_all, fill, part_of, strings};
+use super::{Combine, Elements, Team, bytes_of, values_of};
 use crate::error::Result;
-use crate::runtime::Runtime;
 use bytemuck::Pod;
+use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
-use vgas_rma::RmaError;
-use vgas_rma::collective::algorithm::{self, Meeting};
-use vgas_rma::collective::{self, Call, Kind, Started, sequence};
+use vgas_rma::collective::{Call, Kind, Pattern, SharedCombiner, Started};
 
 /// A collective that was started: it goes on by itself, waited for or not, at once when some thread of the rank polls or waits for
 /// anything, and within a millisecond when the rank computes and calls nothing.
@@ -34,41 +32,14 @@ use vgas_rma::collective::{self, Call, Kind, Started, sequence};
 /// lets the collective go on, as the other members need it; the result is nobody's then.
 #[must_use = "the result is there only after `wait`"]
 pub struct CollectiveHandle<'a, R> {
-    inner: Box<dyn Inner<R> + Send + 'a>,
-}
-
-/// A collective with what makes its result of what members have sent.
-trait Inner<R> {
-    fn test(&mut self) -> Result<Option<R>>;
-    fn wait(self: Box<Self>) -> Result<R>;
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<R>>;
-}
-
-struct Mapped<T, F> {
-    started: Started<T>,
-    map: F,
-}
-
-impl<T, R, F: Fn(T) -> Result<R>> Inner<R> for Mapped<T, F> {
-    fn test(&mut self) -> Result<Option<R>> {
-        self.started.test()?.map(&self.map).transpose()
-    }
-
-    fn wait(self: Box<Self>) -> Result<R> {
-        (self.map)(self.started.wait()?)
-    }
-
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<R>> {
-        match Pin::new(&mut self.started).poll(context) {
-            Poll::Ready(result) => Poll::Ready(result.map_err(Into::into).and_then(&self.map)),
-            Poll::Pending => Poll::Pending,
-        }
-    }
+    started: Started,
+    /// Makes the result of the bytes that were taken.
+    map: Box<dyn Fn(Vec<u8>) -> Result<R> + Send + 'a>,
 }
 
 impl<'a, R> CollectiveHandle<'a, R> {
-    fn new<T: Send + 'a>(started: Started<T>, map: impl Fn(T) -> Result<R> + Send + 'a) -> Self {
-        Self { inner: Box::new(Mapped { started, map }) }
+    fn new(started: Started, map: impl Fn(Vec<u8>) -> Result<R> + Send + 'a) -> Self {
+        Self { started, map: Box::new(map) }
     }
 
     /// The result, once it is there; goes on as far as possible without waiting. After it was yielded there is none any more.
@@ -76,7 +47,7 @@ impl<'a, R> CollectiveHandle<'a, R> {
     /// # Errors
     /// Those of the collective, see [`Team`]; and when the result was yielded before.
     pub fn test(&mut self) -> Result<Option<R>> {
-        self.inner.test()
+        self.started.test()?.map(&self.map).transpose()
     }
 
     /// Waits for the result; messages for handlers are served meanwhile. Not in handlers.
@@ -84,7 +55,7 @@ impl<'a, R> CollectiveHandle<'a, R> {
     /// # Errors
     /// As [`CollectiveHandle::test`].
     pub fn wait(self) -> Result<R> {
-        self.inner.wait()
+        (self.map)(self.started.wait()?)
     }
 }
 
@@ -92,7 +63,8 @@ impl<R> Future for CollectiveHandle<'_, R> {
     type Output = Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.inner.poll(context)
+        let ended = std::task::ready!(Pin::new(&mut self.started).poll(context));
+        Poll::Ready(ended.map_err(Into::into).and_then(&self.map))
     }
 }
 
@@ -124,10 +96,9 @@ impl<'a> Team<'a> {
     /// # Errors
     /// See [`Team`].
     pub fn split_nb(&self, colour: u32, key: u32) -> Result<CollectiveHandle<'a, Team<'a>>> {
-        let runtime: &'a Runtime = self.runtime;
-        let started = self.team.start_split(sequence::RANKS, colour, key)?;
-        let made = move |team: Result<Arc<collective::Team>, RmaError>| Ok(Team { runtime, team: team? });
-        Ok(CollectiveHandle::new(started, made))
+        let runtime = self.runtime;
+        let (started, wish) = self.team.start_split(colour, key)?;
+        Ok(CollectiveHandle::new(started, move |gathered| Ok(Team { runtime, team: wish.team(&gathered)? })))
     }
 
     /// [`Team::barrier`]: done when all members have started it. What this member has put into relaxed segments before is sent, and
@@ -137,10 +108,8 @@ impl<'a> Team<'a> {
     /// As [`Team::barrier`].
     pub fn barrier_nb(&self) -> Result<CollectiveHandle<'a, ()>> {
         self.runtime.client().flush_relaxed()?;
-        let exchange = self.begin(Call::of_all(Kind::Barrier))?;
-        let run = exchange.clone();
-        let started = exchange.start(async move { algorithm::meet(&run, Meeting::Before).await }, false);
-        Ok(CollectiveHandle::new(started, Ok))
+        let started = self.start::<u8>(Pattern::Barrier, 0, &[])?;
+        Ok(CollectiveHandle::new(started, |_| Ok(())))
     }
 
     /// [`Team::barrier_with`], likewise.
@@ -149,7 +118,9 @@ impl<'a> Team<'a> {
     /// As [`Team::barrier`].
     pub fn barrier_with_nb<T: Pod + Send>(&self, brought: T) -> Result<CollectiveHandle<'a, Vec<T>>> {
         self.runtime.client().flush_relaxed()?;
-        self.start_all_gather(Kind::BarrierWith, vec![brought])
+        let (call, own) = (Call::of_all(Kind::BarrierWith), bytemuck::bytes_of(&brought).to_vec());
+        let started = self.team.start_owned(Pattern::AllGather, call, own.len(), own, None)?;
+        Ok(Self::yielding(started, self.size() as usize))
     }
 
     /// [`Team::broadcast`]: `values` are as many everywhere; those of others than the root are of no account.
@@ -161,11 +132,10 @@ impl<'a> Team<'a> {
         root: u32,
         values: Vec<T>,
     ) -> Result<CollectiveHandle<'a, Vec<T>>> {
-        let exchange = self.begin(self.rooted(Kind::Broadcast, root)?)?;
-        let (count, own) = (values.len(), (root == self.rank()).then(|| bytes_of(&values)));
-        let run = strings::broadcast(exchange.clone(), root, own, size_of_val(&values[..]));
-        let started = exchange.start(run, false);
-        Ok(CollectiveHandle::new(started, move |text| Ok(values_of(count, &text.into_bytes()))))
+        self.check_root(root)?;
+        let given = if root == self.rank() { &values[..] } else { &[] };
+        let started = self.start(Pattern::Broadcast { root }, values.len(), given)?;
+        Ok(Self::yielding(started, values.len()))
     }
 
     /// [`Team::scatter`]: `all` is of `count` values for each member at the root, and of no account elsewhere.
@@ -178,24 +148,13 @@ impl<'a> Team<'a> {
         all: Vec<T>,
         count: usize,
     ) -> Result<CollectiveHandle<'a, Vec<T>>> {
-        let call = self.rooted(Kind::Scatter, root)?;
-        let (is_root, me) = (root == self.rank(), self.rank());
+        self.check_root(root)?;
+        let is_root = root == self.rank();
         if is_root {
             self.check_parts("a scatter", count, all.len())?;
         }
-        let exchange = self.begin(call)?;
-        let run = exchange.clone();
-        let started = exchange.start(
-            async move {
-                if !is_root {
-                    return algorithm::take_aside(&run, root, count * size_of::<T>()).await;
-                }
-                algorithm::give_all(&run, |member| bytes_of(part_of(&all, member, count)).into());
-                bytes_of(part_of(&all, me, count))
-            },
-            false,
-        );
-        Ok(CollectiveHandle::new(started, move |part| Ok(values_of(count, &part))))
+        let given = if is_root { &all[..] } else { &[] };
+        Ok(Self::yielding(self.start(Pattern::Scatter { root }, count, given)?, count))
     }
 
     /// [`Team::gather`]: yields the parts of all members one after the other at the root, None elsewhere.
@@ -207,22 +166,10 @@ impl<'a> Team<'a> {
         root: u32,
         part: Vec<T>,
     ) -> Result<CollectiveHandle<'a, Option<Vec<T>>>> {
-        let exchange = self.begin(self.rooted(Kind::Gather, root)?)?;
-        let (is_root, me, own) = (root == self.rank(), self.rank(), bytes_of(&part));
-        let count = part.len() * self.size() as usize;
-        let run = exchange.clone();
-        let started = exchange.start(
-            async move {
-                if !is_root {
-                    algorithm::give(&run, root, own.into());
-                    return None;
-                }
-                let others = algorithm::collect_aside(&run, |_| own.len()).await;
-                Some(together(others, me, own))
-            },
-            false,
-        );
-        Ok(CollectiveHandle::new(started, move |all| Ok(all.map(|all| values_of(count, &all)))))
+        self.check_root(root)?;
+        let (is_root, count) = (root == self.rank(), part.len() * self.size() as usize);
+        let started = self.start(Pattern::Gather { root }, part.len(), &part)?;
+        Ok(CollectiveHandle::new(started, move |all| Ok(is_root.then(|| values_of(count, &all)))))
     }
 
     /// [`Team::all_gather`]: yields the parts of all members one after the other.
@@ -230,20 +177,8 @@ impl<'a> Team<'a> {
     /// # Errors
     /// See [`Team`].
     pub fn all_gather_nb<T: Pod + Send>(&self, part: Vec<T>) -> Result<CollectiveHandle<'a, Vec<T>>> {
-        self.start_all_gather(Kind::AllGather, part)
-    }
-
-    fn start_all_gather<T: Pod + Send>(
-        &self,
-        kind: Kind,
-        part: Vec<T>,
-    ) -> Result<CollectiveHandle<'a, Vec<T>>> {
-        let exchange = self.begin(Call::of_all(kind))?;
-        let (me, own, count) = (self.rank(), bytes_of(&part), part.len() * self.size() as usize);
-        let run = exchange.clone();
-        let started = exchange
-            .start(async move { together(strings::all_gather(run, own.clone()).await, me, own) }, false);
-        Ok(CollectiveHandle::new(started, move |all| Ok(values_of(count, &all))))
+        let started = self.start(Pattern::AllGather, part.len(), &part)?;
+        Ok(Self::yielding(started, part.len() * self.size() as usize))
     }
 
     /// [`Team::all_to_all`]: yields a part of each member, one after the other.
@@ -253,19 +188,7 @@ impl<'a> Team<'a> {
     pub fn all_to_all_nb<T: Pod + Send>(&self, from: Vec<T>) -> Result<CollectiveHandle<'a, Vec<T>>> {
         let count = from.len() / self.size() as usize;
         self.check_parts("an all-to-all", count, from.len())?;
-        let exchange = self.begin(Call::of_all(Kind::AllToAll))?;
-        let (me, all) = (self.rank(), from.len());
-        let run = exchange.clone();
-        let started = exchange.start(
-            async move {
-                algorithm::give_all(&run, |member| bytes_of(part_of(&from, member, count)).into());
-                let own = bytes_of(part_of(&from, me, count));
-                let others = algorithm::collect_aside(&run, |_| own.len()).await;
-                together(others, me, own)
-            },
-            false,
-        );
-        Ok(CollectiveHandle::new(started, move |found| Ok(values_of(all, &found))))
+        Ok(Self::yielding(self.start(Pattern::AllToAll, count, &from)?, from.len()))
     }
 
     /// [`Team::reduce`]: yields the result at the root, None elsewhere. `combine` runs in whichever thread lets the collective go on:
@@ -279,12 +202,10 @@ impl<'a> Team<'a> {
         values: Vec<T>,
         combine: impl Combine<T> + Send + Sync + 'static,
     ) -> Result<CollectiveHandle<'a, Option<Vec<T>>>> {
-        let exchange = self.begin(self.rooted(Kind::Reduce, root)?)?;
-        let (count, mine) = (values.len(), bytes_of(&values));
-        let run = exchange.clone();
-        let both = move |left: &[u8], right: &[u8]| combine_all::<T>(left, right, &combine);
-        let started = exchange.start(async move { algorithm::reduce(&run, root, mine, both).await }, true);
-        Ok(CollectiveHandle::new(started, move |result| Ok(result.map(|result| values_of(count, &result)))))
+        self.check_root(root)?;
+        let (is_root, count) = (root == self.rank(), values.len());
+        let started = self.start_combining(Pattern::Reduce { root }, &values, combine)?;
+        Ok(CollectiveHandle::new(started, move |result| Ok(is_root.then(|| values_of(count, &result)))))
     }
 
     /// [`Team::all_reduce`]; see [`Team::reduce_nb`].
@@ -296,10 +217,7 @@ impl<'a> Team<'a> {
         values: Vec<T>,
         combine: impl Combine<T> + Send + Sync + 'static,
     ) -> Result<CollectiveHandle<'a, Vec<T>>> {
-        let exchange = self.begin(Call::of_all(Kind::AllReduce))?;
-        let both = move |left: &[u8], right: &[u8]| combine_all::<T>(left, right, &combine);
-        let started = exchange.start(strings::all_reduce(exchange.clone(), bytes_of(&values), both), true);
-        Ok(CollectiveHandle::new(started, move |result| Ok(values_of(values.len(), &result))))
+        Ok(Self::yielding(self.start_combining(Pattern::AllReduce, &values, combine)?, values.len()))
     }
 
     /// [`Team::scan`]; see [`Team::reduce_nb`].
@@ -311,22 +229,42 @@ impl<'a> Team<'a> {
         values: Vec<T>,
         combine: impl Combine<T> + Send + Sync + 'static,
     ) -> Result<CollectiveHandle<'a, Vec<T>>> {
-        let exchange = self.begin(Call::of_all(Kind::Scan))?;
-        let both = move |left: &[u8], right: &[u8]| combine_all::<T>(left, right, &combine);
-        let started = exchange.start(strings::scan(exchange.clone(), bytes_of(&values), both), true);
-        Ok(CollectiveHandle::new(started, move |result| Ok(values_of(values.len(), &result))))
+        let pattern = Pattern::Scan { is_exclusive: false };
+        Ok(Self::yielding(self.start_combining(pattern, &values, combine)?, values.len()))
     }
-}
 
-/// The strings of all members, one after the other; of this one, `own`.
-fn together(mut strings: Vec<Vec<u8>>, me: u32, own: Vec<u8>) -> Vec<u8> {
-    strings[me as usize] = own;
-    strings.concat()
-}
+    /// [`Team::exclusive_scan`]; see [`Team::reduce_nb`].
+    ///
+    /// # Errors
+    /// See [`Team`].
+    pub fn exclusive_scan_nb<T: Pod + Send>(
+        &self,
+        values: Vec<T>,
+        combine: impl Combine<T> + Send + Sync + 'static,
+    ) -> Result<CollectiveHandle<'a, Vec<T>>> {
+        let pattern = Pattern::Scan { is_exclusive: true };
+        Ok(Self::yielding(self.start_combining(pattern, &values, combine)?, values.len()))
+    }
 
-/// So many values, as a string of their length has them.
-fn values_of<T: Pod>(count: usize, string: &[u8]) -> Vec<T> {
-    let mut values = vec![T::zeroed(); count];
-    fill(&mut values, string);
-    values
+    /// Starts a collective over blocks of so many values.
+    fn start<T: Pod>(&self, pattern: Pattern, count: usize, given: &[T]) -> Result<Started> {
+        let (bytes, given) = (count * size_of::<T>(), bytes_of(given).to_vec());
+        Ok(self.team.start_owned(pattern, pattern.call(), bytes, given, None)?)
+    }
+
+    fn start_combining<T: Pod>(
+        &self,
+        pattern: Pattern,
+        values: &[T],
+        combine: impl Combine<T> + Send + Sync + 'static,
+    ) -> Result<Started> {
+        let (bytes, given) = (size_of_val(values), bytes_of(values).to_vec());
+        let combiner: SharedCombiner = Box::new(Elements { combine, of: PhantomData });
+        Ok(self.team.start_owned(pattern, pattern.call(), bytes, given, Some(combiner))?)
+    }
+
+    /// A collective that yields so many values.
+    fn yielding<T: Pod>(started: Started, count: usize) -> CollectiveHandle<'a, Vec<T>> {
+        CollectiveHandle::new(started, move |bytes| Ok(values_of(count, &bytes)))
+    }
 }

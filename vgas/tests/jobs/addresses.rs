@@ -49,7 +49,7 @@ pub fn rank(runtime: &Runtime, _seed: u64) -> Outcome {
         })
         .collect();
     let packed: Vec<u8> = pointers.iter().flat_map(|pointer| pointer.to_le_bytes()).collect();
-    if runtime.all_gather(&packed)?.iter().any(|other| *other != packed) {
+    if runtime.all_gatherv(&packed)?.iter().any(|other| *other != packed) {
         return Err(format!("rank {me} has other addresses: {pointers:x?}").into());
     }
     for (rank, &pointer) in (0..).map(Rank).zip(&pointers).filter(|(_, pointer)| **pointer != 0) {
@@ -138,7 +138,7 @@ fn further(runtime: &Runtime) -> Outcome {
             .map(|at| runtime.pointer_to(at).map_or(0, |pointer| pointer.addr() as u64))
             .collect();
         let packed: Vec<u8> = bases.iter().flat_map(|base| base.to_le_bytes()).collect();
-        let all = runtime.all_gather(&packed)?;
+        let all = runtime.all_gatherv(&packed)?;
         if bases.contains(&0) || all.iter().any(|other| *other != packed) || (round > 0 && gone != bases) {
             return Err(format!("round {round}: {me} has {bases:x?}, {gone:x?} before, of {all:x?}").into());
         }

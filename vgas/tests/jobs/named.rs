@@ -198,7 +198,7 @@ pub fn one_of_many(runtime: &Runtime, round: u64) -> Outcome {
     for at in 0..2 * PLACES {
         versions.push(runtime.get_value::<u64>(place(at))?);
     }
-    let all = runtime.all_gather(bytemuck::cast_slice(&versions))?;
+    let all = runtime.all_gatherv(bytemuck::cast_slice(&versions))?;
     let first = versions[0];
     if all.iter().any(|bytes| bytes.as_chunks::<8>().0.iter().any(|word| u64::from_le_bytes(*word) != first))
     {
@@ -350,7 +350,7 @@ pub fn crash(runtime: &Runtime, version: u64) -> Outcome {
     attach(runtime)?;
     put_all(runtime, version)?;
     let daemon = getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    let daemons = runtime.all_gather(&daemon.to_le_bytes())?;
+    let daemons = runtime.all_gatherv(&daemon.to_le_bytes())?;
     if runtime.rank().0 == 0 {
         for daemon in daemons {
             let pid = Pid::from_raw(i32::from_le_bytes(daemon.as_slice().try_into()?));

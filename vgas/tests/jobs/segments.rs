@@ -72,7 +72,7 @@ pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
 
 fn same_everywhere(runtime: &Runtime, what: &str, result: vgas::Result<Segment>) -> Outcome {
     let said = result.err().map(|error| error.to_string()).unwrap_or_default();
-    let all = runtime.all_gather(&said.as_bytes()[..said.len().min(100)])?;
+    let all = runtime.all_gatherv(&said.as_bytes()[..said.len().min(100)])?;
     if all.iter().any(Vec::is_empty) {
         return Err(format!("{what} was not refused everywhere: {said}").into());
     }
@@ -358,7 +358,7 @@ fn alone(runtime: &Runtime) -> Outcome {
     for round in 0..4u64 {
         let page_bytes = [4 << 10, 64 << 10, 256 << 10][(round as usize + me.0 as usize) % 3];
         let own = runtime.attach_own(1 << 20, &SegmentOptions::with_pages_of(page_bytes))?;
-        let numbers = runtime.all_gather(&own.id().0.to_le_bytes())?;
+        let numbers = runtime.all_gatherv(&own.id().0.to_le_bytes())?;
         let of = |rank: Rank| -> Result<Segment, std::array::TryFromSliceError> {
             let number = u16::from_le_bytes(numbers[rank.0 as usize].as_slice().try_into()?);
             Ok(Segment::numbered(vgas::SegmentId(number)))

@@ -31,7 +31,7 @@ fn check_first(endpoint: &Endpoint, rank: Rank) {
 /// Attaches a segment together; yields the sizes of its parts.
 fn attach(endpoint: &Endpoint, region: RegionId, bytes: u64) -> Vec<u64> {
     endpoint.attach_part(region, bytes).unwrap();
-    let sizes = endpoint.all_gather(&bytes.to_le_bytes()).unwrap();
+    let sizes = endpoint.barrier_with(&bytes.to_le_bytes()).unwrap();
     let sizes: Vec<u64> =
         sizes.iter().map(|size| u64::from_le_bytes(size.as_slice().try_into().unwrap())).collect();
     for (owner, &bytes) in (0..).map(Rank).zip(&sizes) {

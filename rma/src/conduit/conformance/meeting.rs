@@ -3,11 +3,14 @@
 use super::super::sim::SplitMix;
 use super::{Case, Fabric, Job, SEGMENT_BYTES, pattern};
 use crate::address::Rank;
+use crate::collective::{Blocks, Collectives, Combiner, Pattern, SharedCombiner, Team, View};
 use crate::conduit::smp::CARRIED_BYTES_MAX;
 use crate::endpoint::BarrierName::{Anonymous, Mismatch, Named};
-use crate::endpoint::{BarrierName, BarrierOutcome};
+use crate::endpoint::{BarrierName, BarrierOutcome, Endpoint};
 use crate::error::RmaError;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use vgas_shm::cores;
 
 pub(super) const CASES: &[Case] = &[
@@ -134,35 +137,132 @@ fn visible_after_barrier(fabric: &dyn Fabric) {
 
 fn collectives(fabric: &dyn Fabric) {
     for ranks in [1, 2, 3, 5] {
-        Job::new(fabric, ranks, |_| ()).run(|endpoint, rank| {
-            let large = endpoint.medium_bytes_max() * 2 + 17;
-            for round in 0..40u64 {
-                let root = Rank((round % u64::from(ranks)) as u32);
-                let bytes = if round == 7 { large } else { round as usize * 3 };
-                let mut told = if rank == root { pattern(round, bytes) } else { vec![1, 2, 3] };
-                endpoint.broadcast(root, &mut told).unwrap();
-                assert!(told == pattern(round, bytes), "broadcast {round}");
-
-                let mine = pattern(u64::from(rank.0) + round, bytes + rank.0 as usize);
-                let all: Vec<_> =
-                    (0..ranks).map(|r| pattern(u64::from(r) + round, bytes + r as usize)).collect();
-                assert_eq!(endpoint.gather(root, &mine).unwrap(), (rank == root).then(|| all.clone()));
-                assert_eq!(endpoint.all_gather(&mine).unwrap(), all);
-
-                let mut sum = (u64::from(rank.0) + round).to_le_bytes().to_vec();
-                let expected = (0..u64::from(ranks)).map(|r| r + round).sum::<u64>();
-                let reduced = endpoint.reduce(root, &sum, add).unwrap();
-                assert_eq!(reduced, (rank == root).then(|| expected.to_le_bytes().to_vec()));
-                endpoint.all_reduce(&mut sum, add).unwrap();
-                assert_eq!(sum, expected.to_le_bytes());
+        let engines = Mutex::new(BTreeMap::new());
+        let register = |endpoint: &Arc<Endpoint>| {
+            if endpoint.rank().is_some() {
+                let engine = Collectives::register(endpoint).unwrap();
+                engines.lock().unwrap().insert(endpoint.me(), engine);
             }
-            assert!(endpoint.broadcast(Rank(ranks), &mut Vec::new()).is_err(), "no such root");
+        };
+        Job::new(fabric, ranks, register).run(|endpoint, _| {
+            let engine = engines.lock().unwrap()[&endpoint.me()].clone();
+            // Of the first, members that share memory use the board; of the second, none does.
+            for team in [engine.world().unwrap(), engine.internal_world().unwrap()] {
+                let large = (endpoint.medium_bytes_max() * 2 + 17) / STEP_BYTES;
+                for round in 0..20 {
+                    let steps = match round {
+                        7 => large,
+                        13 => 20_000,
+                        few => few as usize,
+                    };
+                    check_collectives(&team, round, steps * STEP_BYTES);
+                }
+                let (gather, blocks) = (Pattern::Gather { root: 0 }, Blocks::Apart(&[1, 2], &mut []));
+                let refused = team.run(gather, gather.call(), 1, blocks, None);
+                assert!(matches!(refused, Err(RmaError::Usage(_))), "{refused:?}");
+            }
         });
     }
 }
 
-fn add(into: &mut [u8], other: &[u8]) {
-    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-    let sum = number(into) + number(other);
-    into.copy_from_slice(&sum.to_le_bytes());
+/// Bytes of an element of a reduction: a factor and a summand, as a function of a number.
+const STEP_BYTES: usize = 16;
+
+/// Composes functions: neither commutative nor the same in another order.
+struct Compose;
+
+// SAFETY: the views are used in the call only.
+unsafe impl Combiner for Compose {
+    fn combine(&self, left: View, right: View, result: View) {
+        let words = |view: View| -> Vec<u64> {
+            view.read().as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+        };
+        let (left, right) = (words(left), words(right));
+        let pairs = left.as_chunks().0.iter().zip(right.as_chunks().0);
+        let composed = pairs.flat_map(|(&[factor, summand], &[by, plus]): (&[u64; 2], &[u64; 2])| {
+            [factor.wrapping_mul(by), summand.wrapping_mul(by).wrapping_add(plus)]
+        });
+        let bytes: Vec<u8> = composed.flat_map(u64::to_le_bytes).collect();
+        result.write(&bytes);
+    }
+
+    fn element_bytes(&self) -> usize {
+        STEP_BYTES
+    }
+
+    fn needs_caller(&self) -> bool {
+        true
+    }
+}
+
+/// Every pattern with blocks of so many bytes, by slices and by vectors, against a plain model.
+fn check_collectives(team: &Arc<Team>, round: u64, bytes: usize) {
+    let (me, size) = (team.me(), team.size());
+    let root = (round % u64::from(size)) as u32;
+    let of = |member: u32| pattern(u64::from(member) * 100 + round, bytes);
+    let blocks = |member: u32| pattern(u64::from(member) * 1000 + round, bytes * size as usize);
+    let block = |blocks: &[u8], at: u32| blocks[at as usize * bytes..][..bytes].to_vec();
+    let all: Vec<u8> = (0..size).flat_map(of).collect();
+    let up_to = |last: u32| {
+        (1..=last).fold(of(0), |mut left, member| {
+            let mut right = of(member);
+            let mut result = vec![0; bytes];
+            // SAFETY: the vectors outlive the call.
+            let [left, right, result_view] = [&mut left, &mut right, &mut result]
+                .map(|of| unsafe { View::new(of.as_mut_ptr(), of.len()) });
+            Compose.combine(left, right, result_view);
+            result
+        })
+    };
+    let at = |here: bool, what: Vec<u8>| if here { what } else { Vec::new() };
+    let (is_root, mine) = (me == root, of(me));
+    let before = if me == 0 { mine.clone() } else { up_to(me - 1) };
+    let taken: Vec<u8> = (0..size).flat_map(|member| block(&blocks(member), me)).collect();
+    let cases = [
+        (Pattern::Barrier, Vec::new(), Vec::new()),
+        (Pattern::Broadcast { root }, at(is_root, mine.clone()), of(root)),
+        (Pattern::Scatter { root }, at(is_root, blocks(root)), block(&blocks(root), me)),
+        (Pattern::Gather { root }, mine.clone(), at(is_root, all.clone())),
+        (Pattern::AllGather, mine.clone(), all.clone()),
+        (Pattern::AllToAll, blocks(me), taken),
+        (Pattern::Reduce { root }, mine.clone(), at(is_root, up_to(size - 1))),
+        (Pattern::AllReduce, mine.clone(), up_to(size - 1)),
+        (Pattern::Scan { is_exclusive: false }, mine.clone(), up_to(me)),
+        (Pattern::Scan { is_exclusive: true }, mine.clone(), before),
+    ];
+    let combiner = |pattern: Pattern| {
+        use Pattern::{AllReduce, Reduce, Scan};
+        matches!(pattern, Reduce { .. } | AllReduce | Scan { .. }).then_some(Compose)
+    };
+    let started = cases.iter().map(|(pattern, from, _)| {
+        let combiner = combiner(*pattern).map(|combiner| Box::new(combiner) as SharedCombiner);
+        team.start_owned(*pattern, pattern.call(), bytes, from.clone(), combiner).unwrap()
+    });
+    let started: Vec<_> = started.collect();
+    for ((pattern, from, expected), started) in cases.iter().zip(started).rev() {
+        let found = started.wait().unwrap();
+        let is_left = matches!(pattern, Pattern::Gather { .. } | Pattern::Reduce { .. }) && !is_root;
+        assert!(found == if is_left { from.clone() } else { expected.clone() }, "{pattern:?} {round}");
+    }
+    for (pattern, from, expected) in &cases {
+        let combiner = combiner(*pattern);
+        let combiner = combiner.as_ref().map(|combiner| combiner as &dyn Combiner);
+        let is_scan = matches!(pattern, Pattern::Scan { .. });
+        let mut to = if is_scan { from.clone() } else { vec![0; expected.len()] };
+        team.run(*pattern, pattern.call(), bytes, Blocks::Apart(from, &mut to), combiner).unwrap();
+        let is_given = matches!(pattern, Pattern::Broadcast { .. }) && is_root;
+        assert!(is_given || to == *expected, "{pattern:?} {round}");
+        if combiner.is_some() {
+            let mut both = from.clone();
+            team.run(*pattern, pattern.call(), bytes, Blocks::InPlace(&mut both), combiner).unwrap();
+            assert!(
+                both == *if expected.is_empty() { from } else { expected },
+                "{pattern:?} {round} in place"
+            );
+        }
+    }
+    let length = |member: u32| ((u64::from(member) + round) % 5) as usize * bytes / 3;
+    let found = team.all_gatherv(&pattern(round, length(me))).unwrap();
+    assert!(found.iter().zip(0..).all(|(found, member)| *found == pattern(round, length(member))), "{round}");
+    assert_eq!(found.len(), size as usize);
 }

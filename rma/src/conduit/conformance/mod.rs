@@ -82,7 +82,7 @@ impl Drop for EndAll<'_> {
 
 impl Job {
     /// Connects the peers and lets `register` add handlers to each endpoint; agents serve segments.
-    fn new(fabric: &dyn Fabric, ranks: u32, register: impl Fn(&Endpoint)) -> Self {
+    fn new(fabric: &dyn Fabric, ranks: u32, register: impl Fn(&Arc<Endpoint>)) -> Self {
         let layout = fabric.layout(ranks);
         let endpoints: Vec<_> = fabric
             .connect(&layout, SEGMENT_BYTES)

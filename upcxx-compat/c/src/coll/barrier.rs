@@ -1,4 +1,4 @@
-//! Barriers of teams as C calls them: with numbers and flags, by ranks or by images (see `vgas_rma::collective::barrier`).
+//! Barriers of teams as C calls them: with numbers and flags, by ranks or by images (see [`BarrierName`]).
 
 use super::lock;
 use super::team::Team;
@@ -7,7 +7,7 @@ use crate::code;
 use crate::fatal::fail;
 use libc::c_int;
 use std::collections::HashMap;
-use vgas_rma::collective::barrier::Name;
+use vgas_rma::endpoint::BarrierName;
 
 /// `GASNET_BARRIERFLAG_ANONYMOUS`, which is also in `GASNET_BARRIERFLAG_UNNAMED`.
 const ANONYMOUS: c_int = 1;
@@ -17,28 +17,28 @@ const MISMATCH: c_int = 2;
 const IMAGES: c_int = 4;
 
 /// The name that a caller gives a barrier.
-fn name_of(id: c_int, flags: c_int) -> Name {
+fn name_of(id: c_int, flags: c_int) -> BarrierName {
     if flags & MISMATCH != 0 {
-        Name::Mismatch
+        BarrierName::Mismatch
     } else if flags & ANONYMOUS != 0 {
-        Name::Anonymous
+        BarrierName::Anonymous
     } else {
-        Name::Is(id)
+        BarrierName::Named(id as u32)
     }
 }
 
-fn notify(team: &Team, name: Name) {
+fn notify(team: &Team, name: BarrierName) {
     team.ranks().barrier_notify(name).unwrap_or_else(|error| fail(error));
 }
 
 /// The name of a barrier that is complete; none while it is not.
-fn passed(team: &Team) -> Option<Name> {
+fn passed(team: &Team) -> Option<BarrierName> {
     team.ranks().barrier_try().unwrap_or_else(|error| fail(error))
 }
 
 /// What a rank is told that takes the barrier for `name`.
-fn code_of(agreed: Name, name: Name) -> c_int {
-    if agreed.with(name) == Name::Mismatch { code::BARRIER_MISMATCH } else { code::OK }
+fn code_of(agreed: BarrierName, name: BarrierName) -> c_int {
+    if agreed.with(name) == BarrierName::Mismatch { code::BARRIER_MISMATCH } else { code::OK }
 }
 
 /// Where the images of this rank are in barriers of images. The last of them to come notifies for all; the name under which
@@ -55,11 +55,11 @@ struct Round {
     arrived: u32,
     left: u32,
     /// What those who have come say together; in the end, what all ranks do.
-    name: Option<Name>,
+    name: Option<BarrierName>,
     is_passed: bool,
 }
 
-fn notify_as_image(team: &Team, name: Name) {
+fn notify_as_image(team: &Team, name: BarrierName) {
     let mut images = lock(&team.image_barrier);
     let count = images.notified.entry(team.local_image()).or_default();
     *count += 1;
@@ -73,7 +73,7 @@ fn notify_as_image(team: &Team, name: Name) {
     }
 }
 
-fn passed_as_image(team: &Team) -> Option<Name> {
+fn passed_as_image(team: &Team) -> Option<BarrierName> {
     let mut images = lock(&team.image_barrier);
     let parity = (images.notified.get(&team.local_image())? & 1) as usize;
     let round = &mut images.rounds[parity];
@@ -151,10 +151,10 @@ pub unsafe extern "C" fn gasnete_coll_barrier_result(team: *const Team, id: *mut
     // SAFETY: as the caller promised.
     let team = unsafe { Team::of(team) };
     match team.ranks().barrier_result() {
-        Some(Name::Is(name)) => {
+        Some(BarrierName::Named(name)) => {
             if !id.is_null() {
                 // SAFETY: rule 1.
-                unsafe { id.write(name) };
+                unsafe { id.write(name as c_int) };
             }
             0
         }

@@ -8,7 +8,7 @@ use libc::{c_int, c_void};
 use std::sync::Arc;
 use vgas_rma::collective::algorithm::{self, Meeting, Part};
 use vgas_rma::collective::{
-    self, Exchange, Landing, NearCall, NearOperation, Operation, Pattern, Text, View, sequence,
+    self, Exchange, InFlight, Landing, Operation, Pattern, TeamCall, Text, View, sequence,
 };
 
 /// Which collective, with the arguments in which all images agree.
@@ -75,7 +75,6 @@ struct Started {
     /// First image of this rank, and number of images in all.
     first: u32,
     images: u32,
-    is_by_rank: bool,
 }
 
 impl Started {
@@ -84,15 +83,11 @@ impl Started {
     }
 
     fn images_of(&self, member: u32) -> std::ops::Range<u32> {
-        if self.is_by_rank { member..member + 1 } else { self.team.images_of(member) }
+        self.team.images_of(member)
     }
 
     /// The member that an image belongs to, and the image's place among the images there.
     fn locate(&self, image: u32) -> (u32, u32) {
-        if self.is_by_rank {
-            self.team.rank_of(image);
-            return (image, 0);
-        }
         let member = self.team.member_of_image(image);
         (member, image - self.team.images_of(member).start)
     }
@@ -374,14 +369,6 @@ impl Kind {
     }
 }
 
-/// An operation that has begun.
-pub(super) enum Begun {
-    /// Over shared memory; none: it is done.
-    Near(Option<Arc<NearOperation>>),
-    /// By messages.
-    Far(Arc<Operation>),
-}
-
 impl Call {
     /// The only place of this rank in a list or not, of so many bytes.
     fn only_place(&self, places: Places, index: u32, bytes: usize) -> View {
@@ -397,8 +384,8 @@ impl Call {
         unsafe { View::new(address.cast(), bytes) }
     }
 
-    /// The same collective over shared memory, where this rank has one image.
-    fn near(&self, me: u32, size: u32, call: collective::Call) -> NearCall {
+    /// The same collective where each rank has one image.
+    fn of_ranks(&self, me: u32, size: u32, call: collective::Call) -> TeamCall {
         let (one, all) = (self.bytes, self.bytes * size as usize);
         let to = |bytes| Some(self.only_place(self.to, me, bytes));
         let from = |bytes| Some(self.only_place(self.from, me, bytes));
@@ -414,56 +401,55 @@ impl Call {
             }
             Kind::AllGather => (Pattern::AllGather, from(one), to(all)),
             Kind::AllToAll => (Pattern::AllToAll, from(all), to(all)),
-            Kind::Reduce { root, rule } => {
-                let combiner = Box::new(rule.reduction());
-                let to = if root == me { to(one) } else { None };
-                (Pattern::Reduce { root, combiner }, from(one), to)
+            Kind::Reduce { root, .. } => {
+                (Pattern::Reduce { root }, from(one), if root == me { to(one) } else { None })
             }
-            Kind::Scan { rule } => {
-                let combiner = Box::new(rule.reduction());
+            Kind::Scan { .. } => {
                 let is_exclusive = self.flags & flag::EXCLUSIVE_SCAN != 0;
-                (Pattern::Scan { is_exclusive, combiner }, from(one), to(one))
+                (Pattern::Scan { is_exclusive }, from(one), to(one))
             }
+        };
+        let combiner = match self.kind {
+            Kind::Reduce { rule, .. } | Kind::Scan { rule } => Some(Box::new(rule.reduction()) as _),
+            _ => None,
         };
         let is_entered_together = self.flags & flag::IN_ALLSYNC != 0;
         let is_left_together = self.flags & flag::OUT_ALLSYNC != 0;
-        NearCall { pattern, call, bytes: one, is_entered_together, is_left_together, from, to }
+        TeamCall { pattern, call, bytes: one, is_entered_together, is_left_together, from, to, combiner }
     }
 }
 
-/// Adds the call of the calling thread's image; the last one of this rank begins the operation.
-pub(super) unsafe fn start(team: *const Team, call: Call) -> Begun {
+/// Adds the call of the calling thread's image; the last one of this rank begins the operation. None: it is done.
+pub(super) unsafe fn start(team: *const Team, call: Call) -> Option<InFlight> {
     // SAFETY: as the caller promised.
     let team = unsafe { Team::of(team) };
-    let is_by_rank = call.flags & flag::NO_IMAGES != 0 || team.images() == team.size();
-    let member_of = |root| if is_by_rank { root } else { team.member_of_image(root) };
-    if is_by_rank && team.ranks().is_near() {
+    if call.flags & flag::NO_IMAGES != 0 || team.images() == team.size() {
         if let Some(root) = call.kind.root() {
             team.rank_of(root);
         }
-        let near = call.near(team.me(), team.size(), call.kind.call(member_of));
-        return Begun::Near(team.ranks().start_near(near).unwrap_or_else(|error| fail(error)));
+        let call = call.of_ranks(team.me(), team.size(), call.kind.call(|root| root));
+        return team.ranks().start(call).unwrap_or_else(|error| fail(error));
     }
-    let (sequence, local, count, first, images) = if is_by_rank {
-        (sequence::RANKS, 0, 1, team.me(), team.size())
-    } else {
-        let mine = team.images_of(team.me());
-        (sequence::IMAGES, team.local_image(), mine.len(), mine.start, team.images())
-    };
-    let operation = team.ranks().next_operation(sequence, local).unwrap_or_else(|error| fail(error));
+    let mine = team.images_of(team.me());
+    let (local, count) = (team.local_image(), mine.len());
+    let operation = team.ranks().next_operation(sequence::IMAGES, local).unwrap_or_else(|error| fail(error));
     let Some(calls) = gathered(&team, &operation, call, local as usize, count) else {
-        return Begun::Far(operation);
+        return Some(InFlight::Messages(operation));
     };
     let needs_client = match call.kind {
         Kind::Reduce { rule, .. } | Kind::Scan { rule } => rule.reduction().needs_client(),
         _ => false,
     };
-    let exchange = Exchange::new(team.ranks().clone(), operation.clone(), call.kind.call(member_of));
-    let started =
-        Started { team: team.clone(), exchange: exchange.clone(), calls, first, images, is_by_rank };
+    let exchange = Exchange::new(
+        team.ranks().clone(),
+        operation.clone(),
+        call.kind.call(|root| team.member_of_image(root)),
+    );
+    let (first, images) = (mine.start, team.images());
+    let started = Started { team: team.clone(), exchange: exchange.clone(), calls, first, images };
     debug_assert!(started.first < started.images);
     exchange.begin(Box::pin(started.run()), needs_client);
-    Begun::Far(operation)
+    Some(InFlight::Messages(operation))
 }
 
 /// Adds the call of an image to those of an operation; all of them, with the last.

@@ -1,6 +1,6 @@
 //! The functions of `gasnet_coll.h`.
 
-use super::call::{Begun, Call, Kind, Places, Rule, start};
+use super::call::{Call, Kind, Places, Rule, start};
 use super::flag;
 use super::reduction::{self, FunctionEntry};
 use super::team::{self, Team};
@@ -12,45 +12,26 @@ use libc::{c_int, c_void};
 use std::cell::RefCell;
 use std::sync::Arc;
 use vgas_rma::Rank;
-use vgas_rma::collective::{NearOperation, Operation};
+use vgas_rma::collective::InFlight;
 
-/// An operation that the client has not synchronised.
-enum Part {
-    Near(Arc<NearOperation>),
-    Far(Arc<Operation>),
-}
-
-impl Part {
-    /// Returns whether it is done. Where members disagree the job ends.
-    fn is_done(&self) -> bool {
-        let outcome = match self {
-            Self::Near(operation) => operation.outcome(),
-            Self::Far(operation) => operation.outcome(),
-        };
-        outcome.is_some_and(|outcome| outcome.map_err(|error| fail(error)).is_ok())
-    }
-
-    fn wait(&self) {
-        match self {
-            Self::Near(operation) => operation.wait().unwrap_or_else(|error| fail(error)),
-            Self::Far(_) => wait_until(|| self.is_done()),
-        }
-    }
+/// Returns whether an operation is done. Where members disagree the job ends.
+fn is_done(operation: &InFlight) -> bool {
+    operation.outcome().is_some_and(|outcome| outcome.map_err(|error| fail(error)).is_ok())
 }
 
 /// An operation that the client has not synchronised, with those that were aggregated with it.
-pub struct Started(Vec<Part>);
+pub struct Started(Vec<InFlight>);
 
 impl Started {
     fn is_done(&self) -> bool {
-        self.0.iter().all(Part::is_done)
+        self.0.iter().all(is_done)
     }
 }
 
 thread_local! {
     /// Operations begun with GASNET_COLL_AGGREGATE, for the handle of the next one that is not. Leaked, so that it is there
     /// until the last destructor of a thread that ends.
-    static AGGREGATED: &'static RefCell<Vec<Part>> = Box::leak(Box::default());
+    static AGGREGATED: &'static RefCell<Vec<InFlight>> = Box::leak(Box::default());
 }
 
 /// A handle of the client: null, or a box.
@@ -58,11 +39,12 @@ type CollectiveHandle = *mut Started;
 
 /// The handle of an operation and of those that were aggregated before it; null when they are done, and for one that is to be
 /// aggregated.
-fn handle_of(begun: Begun, flags: c_int) -> CollectiveHandle {
+fn handle_of(begun: Option<InFlight>, flags: c_int) -> CollectiveHandle {
     let part = match begun {
-        Begun::Near(None) => None,
-        Begun::Near(Some(operation)) => Some(Part::Near(operation)),
-        Begun::Far(operation) => Some(Part::Far(operation)).filter(|part| !part.is_done()),
+        Some(InFlight::Messages(operation)) => {
+            Some(InFlight::Messages(operation)).filter(|part| !is_done(part))
+        }
+        board => board,
     };
     if flags & flag::AGGREGATE != 0 {
         AGGREGATED.with(|aggregated| aggregated.borrow_mut().extend(part));
@@ -70,7 +52,7 @@ fn handle_of(begun: Begun, flags: c_int) -> CollectiveHandle {
     }
     let mut parts = AGGREGATED.with(|aggregated| aggregated.take());
     parts.extend(part);
-    parts.retain(|part| !part.is_done());
+    parts.retain(|part| !is_done(part));
     if parts.is_empty() { std::ptr::null_mut() } else { Box::into_raw(Box::new(Started(parts))) }
 }
 
@@ -91,7 +73,10 @@ unsafe fn finish(handle: CollectiveHandle) {
     }
     // SAFETY: rule 2: made by `start`, synchronised once.
     let started = unsafe { Box::from_raw(handle) };
-    started.0.iter().for_each(Part::wait);
+    let runtime = &job::joined().runtime;
+    for part in &started.0 {
+        part.wait(runtime.collectives()).unwrap_or_else(|error| fail(error));
+    }
 }
 
 /// Takes the handle back if its operation is done.

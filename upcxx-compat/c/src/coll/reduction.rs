@@ -101,7 +101,8 @@ impl Reduction {
     }
 }
 
-impl Combiner for Reduction {
+// SAFETY: the views are used in the call only; so does the client's function with what it gets (rule 3).
+unsafe impl Combiner for Reduction {
     fn combine(&self, left: View, right: View, result: View) {
         if self.element_bytes == 0 || result.bytes() == 0 {
             return;

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use vgas_rma::Rank;
-use vgas_rma::collective::{self, sequence};
+use vgas_rma::collective;
 
 /// One team, as this rank sees it.
 pub struct Team {
@@ -151,7 +151,7 @@ impl Team {
 
 /// Splits a team by colour. Collective over the parent; blocks.
 pub(super) fn split(parent: &Team, colour: u32, position: u32) -> Arc<Team> {
-    let ranks = parent.ranks.split(sequence::OWN, colour, position).unwrap_or_else(|error| fail(error));
+    let ranks = parent.ranks.split(colour, position).unwrap_or_else(|error| fail(error));
     Arc::new(Team::of_ranks(ranks))
 }
 

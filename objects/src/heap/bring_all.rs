@@ -2,21 +2,17 @@
 
 use super::boxes::DBox;
 use super::error::ObjectError;
-use super::read_all::{ASKED_BYTES, FOUND_BYTES, IN_FLIGHT, NotRead};
-use super::remote::{REST_BYTES, given};
+use super::fetch::Target;
+use super::read_all::NotRead;
 use super::vec::DVec;
 use super::{Freed, Heap, OWN, heap};
 use crate::portable::Portable;
-use crate::service::{Answer, HeapService, LIST_READS_MAX, Read, Request};
 use crate::shape::Shape;
 use crate::slab::Use;
 use crate::word::{Link, Word};
-use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
 use std::panic::Location;
 use std::ptr::with_exposed_provenance_mut;
 use vgas::NodeId;
-use vgas::service::PendingCall;
 
 /// An object that is to be brought: its number among those that are wanted, and the link of its owner.
 struct Wanted<'b> {
@@ -111,77 +107,31 @@ fn bring(wanted: Vec<Wanted<'_>>, here: &'static Location<'static>) -> Result<()
 impl Heap {
     /// As [`Heap::own`] of each.
     fn own_all(&'static self, wanted: Vec<Wanted<'_>>) -> Result<(), (usize, ObjectError)> {
-        let mut lists: FxHashMap<NodeId, Vec<Wanted<'_>>> = FxHashMap::default();
-        for one in wanted {
-            match self.is_listed(one.link.word, &one.shape) {
-                Some(node) => lists.entry(node).or_default().push(one),
-                None => self.own(one.link, &one.shape).map_err(|why| (one.at, why))?,
-            }
-        }
-        let most = self.runtime.medium_bytes_max().saturating_sub(REST_BYTES);
-        let mut in_flight = VecDeque::new();
-        for (node, list) in lists {
-            let mut list = list.into_iter().peekable();
-            while list.peek().is_some() {
-                let mut room = most;
-                let fits = std::iter::from_fn(|| {
-                    let one = list.next_if(|one| one.shape.bytes + FOUND_BYTES <= room)?;
-                    room -= one.shape.bytes + FOUND_BYTES;
-                    Some(one)
-                });
-                let next: Vec<_> = fits.take(LIST_READS_MAX.min(most / ASKED_BYTES).max(1)).collect();
-                let reads = next.iter().map(|one| self.read_of(one)).collect();
-                if in_flight.len() >= IN_FLIGHT
-                    && let Some((call, list)) = in_flight.pop_front()
-                {
-                    self.take_over(call, list)?;
+        let mut listed = Vec::new();
+        for Wanted { at, link, shape } in wanted {
+            match self.is_listed(link.word, &shape) {
+                Some(node) => {
+                    // Nobody reads it afterwards: it becomes no copy, and its slot is freed.
+                    let (word, read) = (link.word, self.read_of(link.word, &shape, None, None));
+                    listed.push((node, Target { at, word, shape, read }, link));
                 }
-                in_flight
-                    .push_back((self.runtime.start_call::<HeapService>(node, &Request::All(reads)), next));
+                None => self.own(link, &shape).map_err(|why| (at, why))?,
             }
         }
-        in_flight.into_iter().try_for_each(|(call, list)| self.take_over(call, list))
+        self.fetch_all(listed, |target, link, bytes| {
+            let ended = match bytes {
+                Some(bytes) => self.own_bytes(link, &target.shape, &bytes),
+                None => self.own(link, &target.shape),
+            };
+            ended.map_err(|why| (target.at, why))
+        })
     }
 
-    /// The node that is asked for an object together with others of its; none for one that is brought by itself.
+    /// Returns the node to ask for an object together with others of it; none for one that is brought by itself.
     fn is_listed(&self, word: Word, shape: &Shape) -> Option<NodeId> {
         let rank = self.locate(word.address()).rank;
         let node = self.far(rank).filter(|_| shape.bytes > 0 && shape.tied.is_none())?;
-        (self.is_asked_with_others(shape) && !self.is_backed_up(rank)).then_some(node)
-    }
-
-    fn read_of(&self, one: &Wanted<'_>) -> Read {
-        let place = self.locate(one.link.word.address());
-        // Nobody reads it afterwards: it is no copy, and its slot is freed.
-        Read {
-            owner: place.rank.0,
-            offset: place.offset,
-            bytes: one.shape.bytes as u32,
-            served: None,
-            copy: None,
-        }
-    }
-
-    /// Waits for what a home has, and makes it this rank's; each object that it does not give is brought by itself, which says why it cannot be had.
-    fn take_over(
-        &'static self,
-        call: Result<PendingCall<'static, Answer>, vgas::Error>,
-        list: Vec<Wanted<'_>>,
-    ) -> Result<(), (usize, ObjectError)> {
-        let first = list.first().map_or(0, |one| one.at);
-        let answer = match call {
-            Ok(call) => self.answer_of(call).map_err(|why| (first, why))?,
-            Err(_) => None,
-        };
-        let sizes = list.iter().map(|one| one.shape.bytes);
-        let found = answer.map_or_else(|| vec![None; list.len()], |answer| given(answer, sizes));
-        list.into_iter().zip(found).try_for_each(|(one, bytes)| {
-            let ended = match bytes {
-                Some(bytes) => self.own_bytes(one.link, &one.shape, &bytes),
-                None => self.own(one.link, &one.shape),
-            };
-            ended.map_err(|why| (one.at, why))
-        })
+        (self.fits_list(shape) && !self.is_backed_up(rank)).then_some(node)
     }
 
     /// Makes an object this rank's whose bytes have come.

@@ -3,8 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::drops::any_message;
-use super::group::Found;
-use super::remote::given;
+use super::group::{Found, given};
 use super::report::any_report;
 pub(crate) use super::rest::any_partition as at_rest;
 pub(crate) use super::running::any_words as running;

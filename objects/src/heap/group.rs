@@ -8,10 +8,9 @@
 use super::copies::Claim;
 use super::error::ObjectError;
 use super::mates::Begun;
-use super::remote::{REST_BYTES, given};
 use super::{Freed, Heap};
 use crate::planted::{Fault, is_planted};
-use crate::service::{Answer, HeapService, Kind, Read, Request};
+use crate::service::{Answer, Bytes, HeapService, Kind, Read, Request};
 use crate::shape::Shape;
 use crate::slab::{Class, Use};
 use crate::tie::Tied;
@@ -48,7 +47,7 @@ impl Heap {
         if is_planted(Fault::UnmarkedTies) {
             first.iter_mut().for_each(|read| read.served = None);
         }
-        let most = self.runtime.medium_bytes_max().saturating_sub(REST_BYTES) as u32;
+        let most = self.message_bytes() as u32;
         Request::Group {
             first,
             base: self.base,
@@ -69,15 +68,14 @@ impl Heap {
         let (Some(types), at) = (shape.tied.map(|of| of()), self.locate(word.address())) else {
             return Ok(None);
         };
-        let most = self.runtime.medium_bytes_max().saturating_sub(REST_BYTES);
-        let Some(node) = self.far(at.rank).filter(|_| (1..=most).contains(&shape.bytes)) else {
+        let fits = (1..=self.message_bytes()).contains(&shape.bytes);
+        let Some(node) = self.far(at.rank).filter(|_| fits) else {
             return Ok(None);
         };
         if self.has_replicas() {
             return Ok(None);
         }
-        let (owner, offset, bytes) = (at.rank.0, at.offset, shape.bytes as u32);
-        let request = self.group_request(types, vec![Read { owner, offset, bytes, served, copy: None }]);
+        let request = self.group_request(types, vec![self.read_of(word, shape, served, None)]);
         let answer = self.runtime.call::<HeapService>(node, &request);
         let answer = answer.map_err(|why| self.lost(word, shape, why))?;
         // The other way says why not.
@@ -212,4 +210,41 @@ impl Found {
 fn word_at(bytes: &[u8], at: usize) -> Option<Word> {
     let bits = bytes.get(at..)?.first_chunk::<8>()?;
     Word::from_bits(u64::from_le_bytes(*bits))
+}
+
+/// Returns the bytes that a home has sent of objects of these sizes: none of an object with another size, or of an answer to something else.
+pub(super) fn given(answer: Answer, sizes: impl ExactSizeIterator<Item = usize>) -> Vec<Option<Vec<u8>>> {
+    let all = match answer {
+        Answer::All(all) if all.len() == sizes.len() => all,
+        _ => return vec![None; sizes.len()],
+    };
+    let whole = |(bytes, size): (Option<Bytes>, usize)| Some(bytes?.0).filter(|bytes| bytes.len() == size);
+    all.into_iter().zip(sizes).map(whole).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: whatever a home answers, an object has as many bytes as it asked for, or is asked for again.
+    #[test]
+    fn answers_give_what_was_asked_for() {
+        let bytes = |count: usize| Some(Bytes(vec![7; count]));
+        let sizes = || [3usize, 5, 0].into_iter();
+        let nothing = vec![None; 3];
+        let right = Answer::All(vec![bytes(3), bytes(5), bytes(0)]);
+        assert_eq!(given(right, sizes()), [Some(vec![7; 3]), Some(vec![7; 5]), Some(Vec::new())]);
+        let some = Answer::All(vec![bytes(4), bytes(5), None]);
+        assert_eq!(given(some, sizes()), [None, Some(vec![7; 5]), None]);
+        for wrong in [
+            Answer::All(vec![bytes(3), bytes(5)]),
+            Answer::All(vec![bytes(3), bytes(5), bytes(0), bytes(0)]),
+            Answer::All(Vec::new()),
+            Answer::Bytes(Bytes(vec![7; 8])),
+            Answer::Failed,
+            Answer::Freed,
+        ] {
+            assert_eq!(given(wrong, sizes()), nothing);
+        }
+    }
 }

@@ -3,23 +3,15 @@
 use super::borrow::Ref;
 use super::boxes::DBox;
 use super::error::ObjectError;
+use super::fetch::Fetch;
 use super::{Heap, OWN, heap};
 use crate::portable::Shareable;
-use crate::service::{Answer, HeapService, Read, Request};
 use crate::shape::Shape;
 use crate::word::Word;
-use std::collections::VecDeque;
 use std::fmt;
 use std::panic::Location;
 use std::pin::Pin;
-use std::task::{Context, Poll};
-use vgas::service::PendingCall;
-
-/// What a message has beside an object's bytes, at most.
-const REST_BYTES: usize = 64;
-
-/// Parts of a large object that are in flight at a time.
-const PARTS: usize = 8;
+use std::task::{Context, Poll, ready};
 
 impl<T: Shareable> DBox<T> {
     /// Borrows the object for reading without waiting for it: a future that any executor may poll. As [`DBox::try_read`] otherwise. Nothing
@@ -55,27 +47,18 @@ pub struct Get<'b, T: Shareable> {
 enum State {
     /// Nothing was done yet.
     Asked,
-    Coming(Coming),
+    Coming(Box<Coming>),
     Over,
 }
 
-/// The bytes of an object that are on their way.
-struct Coming {
-    heap: &'static Heap,
-    word: Word,
-    found: Vec<u8>,
-    bytes: usize,
-    served: Option<u64>,
-    /// Of what is in flight: the beginning; and the calls.
-    parts: VecDeque<PendingCall<'static, Answer>>,
-    asked: usize,
-}
+/// A fetch that may be given up.
+struct Coming(&'static Heap, Fetch<'static>);
 
 impl Drop for Coming {
     fn drop(&mut self) {
         // Where there are replicas nothing is dropped elsewhere.
-        if !self.parts.is_empty() && !self.heap.has_replicas() {
-            self.heap.drops.give_up(self.parts.drain(..));
+        if !self.0.has_replicas() {
+            self.0.drops.give_up(self.1.take_calls());
         }
     }
 }
@@ -102,7 +85,7 @@ impl<'b, T: Shareable> Get<'b, T> {
         let (shape, word) = (const { &Shape::of::<T>() }, DBox::word(self.of));
         if let State::Asked = self.state {
             self.state = match Coming::begin(word, shape) {
-                Ok(Some(coming)) => State::Coming(coming),
+                Ok(Some(coming)) => State::Coming(Box::new(coming)),
                 Ok(None) => State::Over,
                 Err(why) => {
                     self.state = State::Over;
@@ -117,65 +100,25 @@ impl<'b, T: Shareable> Get<'b, T> {
         let State::Coming(coming) = &mut self.state else {
             panic!("an object was borrowed, and is polled again")
         };
-        let Poll::Ready(ended) = coming.poll(shape, context) else { return Poll::Pending };
-        let State::Coming(coming) = std::mem::replace(&mut self.state, State::Over) else {
-            return Poll::Pending;
-        };
-        Poll::Ready(ended.and_then(|is_whole| match is_whole {
-            true => Ref::of_bytes(word, &coming.found),
-            // The other way says why not.
-            false => Ref::of(word),
+        let found = ready!(coming.1.poll(context));
+        self.state = State::Over;
+        Poll::Ready(found.and_then(|found| match found {
+            Some(found) => Ref::of_bytes(word, &found),
+            None => Ref::of(word),
         }))
     }
 }
 
 impl Coming {
-    /// None: what is wanted is here.
-    fn begin(word: Word, shape: &Shape) -> Result<Option<Self>, ObjectError> {
+    /// Begins a fetch; none if the object is here, or is read at its backup.
+    fn begin(word: Word, shape: &'static Shape) -> Result<Option<Self>, ObjectError> {
         let heap = heap()?;
-        if OWN.offset_of(word.address()).is_some() || shape.bytes == 0 || heap.copies.has(word) {
-            return Ok(None);
-        }
-        if heap.is_backed_up(heap.locate(word.address()).rank) {
+        let is_here = OWN.offset_of(word.address()).is_some() || shape.bytes == 0 || heap.copies.has(word);
+        if is_here || heap.is_backed_up(heap.locate(word.address()).rank) {
             return Ok(None);
         }
         let served = heap.served_word(word, shape)?;
-        let found = Vec::with_capacity(shape.bytes);
-        let parts = VecDeque::new();
-        Ok(Some(Self { heap, word, found, bytes: shape.bytes, served: Some(served), parts, asked: 0 }))
-    }
-
-    /// Ready when nothing is to come any more: whether all has come.
-    fn poll(&mut self, shape: &Shape, context: &mut Context<'_>) -> Poll<Result<bool, ObjectError>> {
-        let runtime = &self.heap.runtime;
-        let at = self.heap.locate(self.word.address());
-        let node = runtime.layout().node_of(at.rank);
-        let most = runtime.medium_bytes_max().saturating_sub(REST_BYTES).max(1);
-        loop {
-            while self.parts.len() < PARTS && self.asked < self.bytes {
-                let bytes = most.min(self.bytes - self.asked);
-                let (owner, offset) = (at.rank.0, at.offset + self.asked as u64);
-                // It has no place yet to which others could be handed on.
-                let (bytes_asked, served) = (bytes as u32, self.served.take());
-                let request = Request::Read(Read { owner, offset, bytes: bytes_asked, served, copy: None });
-                match runtime.start_call::<HeapService>(node, &request) {
-                    Err(_) if self.heap.is_backed_up(at.rank) => return Poll::Ready(Ok(false)),
-                    Err(why) => return Poll::Ready(Err(self.heap.lost(self.word, shape, why))),
-                    Ok(begun) => self.parts.push_back(begun),
-                }
-                self.asked += bytes;
-            }
-            let Some(first) = self.parts.front_mut() else { return Poll::Ready(Ok(true)) };
-            let Poll::Ready(answer) = Pin::new(first).poll(context) else { return Poll::Pending };
-            let expected = most.min(self.bytes - self.found.len());
-            match answer {
-                Ok(Answer::Bytes(bytes)) if bytes.0.len() == expected => self.found.extend(bytes.0),
-                // The other way finds it at its backup.
-                Err(_) if self.heap.is_backed_up(at.rank) => return Poll::Ready(Ok(false)),
-                Ok(_) => return Poll::Ready(Ok(false)),
-                Err(why) => return Poll::Ready(Err(self.heap.lost(self.word, shape, why.into()))),
-            }
-            self.parts.pop_front();
-        }
+        // No copy yet that other readers could be forwarded to.
+        Ok(Some(Self(heap, Fetch::new(heap, word, shape, Some(served), None))))
     }
 }

@@ -21,6 +21,8 @@ mod elsewhere;
 mod entry;
 mod error;
 mod extension;
+mod fetch;
+mod frees;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod group;
@@ -39,7 +41,6 @@ mod part;
 mod period;
 mod raw;
 mod read_all;
-mod remote;
 mod replica;
 mod report;
 mod rest;

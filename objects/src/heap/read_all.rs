@@ -9,29 +9,17 @@ use super::borrow::Ref;
 use super::boxes::DBox;
 use super::copies::{Claim, Copy, Filling};
 use super::error::ObjectError;
-use super::group::Found;
+use super::fetch::Target;
 use super::mates::{Begun, Room, Unshown};
-use super::remote::{REST_BYTES, given};
 use super::vec::DVec;
 use super::{Heap, OWN, heap};
 use crate::planted::{Fault, is_planted};
 use crate::portable::Shareable;
-use crate::service::{Answer, CopyAt, HeapService, LIST_READS_MAX, Read, Request};
 use crate::shape::Shape;
 use crate::slab::SERVED;
 use crate::word::Word;
-use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
 use std::panic::Location;
-use vgas::service::PendingCall;
 use vgas::{Change, GlobalAddress, NodeId};
-
-/// What a read takes at most of a message, and what is found beside its bytes.
-pub(super) const ASKED_BYTES: usize = 64;
-pub(super) const FOUND_BYTES: usize = 8;
-
-/// Messages that are in flight at a time.
-pub(super) const IN_FLIGHT: usize = 32;
 
 /// Bytes of large objects that are in flight at a time, but for the last of them.
 const BYTES_IN_FLIGHT: usize = 16 << 20;
@@ -78,11 +66,6 @@ impl Drop for Held {
 
 /// A copy that is to come.
 struct Coming {
-    /// Which of those that are wanted.
-    at: usize,
-    word: Word,
-    shape: Shape,
-    read: Read,
     filling: Filling<'static>,
     unshown: Option<Unshown<'static>>,
     room: Room<'static>,
@@ -93,13 +76,13 @@ impl Coming {
     fn has_come(
         self,
         heap: &'static Heap,
-        found: &mut [Option<Held>],
+        target: &Target,
         copy: impl FnOnce(Room<'static>, Word, &Shape) -> Copy,
-    ) {
-        let copy = copy(self.room, self.word, &self.shape);
-        let held = Held { heap, address: self.filling.fill(copy), copy_of: Some(self.word) };
+    ) -> Held {
+        let copy = copy(self.room, target.word, &target.shape);
+        let held = Held { heap, address: self.filling.fill(copy), copy_of: Some(target.word) };
         self.unshown.into_iter().for_each(|unshown| unshown.show(&copy));
-        found[self.at] = Some(held);
+        held
     }
 }
 
@@ -217,9 +200,15 @@ impl Heap {
         for (at, (word, shape)) in wanted.iter().enumerate() {
             found[at] = self.begin(at, *word, shape, &mut coming).map_err(|why| (at, why))?;
         }
-        let is_large = |(_, one): &mut (NodeId, Coming)| !self.is_asked_with_others(&one.shape);
-        let large: Vec<_> = coming.extract_if(.., is_large).map(|(_, one)| one).collect();
-        self.ask(coming, &mut found)?;
+        let is_large = |(_, target, _): &mut (NodeId, Target, Coming)| !self.fits_list(&target.shape);
+        let large: Vec<_> = coming.extract_if(.., is_large).map(|(_, target, one)| (target, one)).collect();
+        self.fetch_all(coming, |target, one, bytes| {
+            let keep = |bytes: Vec<u8>| {
+                one.has_come(self, &target, |room, word, shape| self.keep_in(room, word, shape, &bytes))
+            };
+            found[target.at] = bytes.map(keep);
+            Ok(())
+        })?;
         self.get_large(large, &mut found);
         let rest = |(at, one): (usize, Option<Held>)| match one {
             Some(one) => Ok(one),
@@ -242,14 +231,14 @@ impl Heap {
         at: usize,
         word: Word,
         shape: &Shape,
-        coming: &mut Vec<(NodeId, Coming)>,
+        coming: &mut Vec<(NodeId, Target, Coming)>,
     ) -> Result<Option<Held>, ObjectError> {
         if OWN.offset_of(word.address()).is_some() {
             return Ok(Some(Held { heap: self, address: word.address(), copy_of: None }));
         }
         let place = self.locate(word.address());
         let Some(node) = self.far(place.rank).filter(|_| shape.bytes > 0) else { return Ok(None) };
-        if self.is_backed_up(place.rank) || (shape.tied.is_some() && !self.is_asked_with_others(shape)) {
+        if self.is_backed_up(place.rank) || (shape.tied.is_some() && !self.fits_list(shape)) {
             return Ok(None);
         }
         let held = |address| Held { heap: self, address, copy_of: Some(word) };
@@ -263,150 +252,48 @@ impl Heap {
             Begun::Copied(copy) => return Ok(Some(held(filling.fill(copy)))),
             Begun::Fetch(unshown, room) => (unshown, room),
         };
-        // As of a single read: others may be handed on to it; not where its node may be lost.
-        let offset = OWN.offset_of(room.address()).filter(|_| self.may_hand_on());
-        let copy = offset.map(|offset| CopyAt { word: word.bits(), rank: self.runtime.rank().0, offset });
-        let (owner, offset, bytes) = (place.rank.0, place.offset, shape.bytes as u32);
         let served = Some(self.served_word(word, shape)?).filter(|_| !is_planted(Fault::UnmarkedList));
-        let read = Read { owner, offset, bytes, served, copy };
-        coming.push((node, Coming { at, word, shape: *shape, read, filling, unshown, room }));
+        let read = self.read_of(word, shape, served, self.copy_at(word, room.address()));
+        coming.push((node, Target { at, word, shape: *shape, read }, Coming { filling, unshown, room }));
         Ok(None)
     }
 
-    /// Whether a message has room for it and others.
-    pub(super) fn is_asked_with_others(&self, shape: &Shape) -> bool {
-        shape.bytes + FOUND_BYTES + REST_BYTES <= self.runtime.medium_bytes_max()
-    }
-
-    /// Asks each home for what it has of these; what it does not give is not found.
-    fn ask(
-        &'static self,
-        coming: Vec<(NodeId, Coming)>,
-        found: &mut [Option<Held>],
-    ) -> Result<(), (usize, ObjectError)> {
-        let most = self.runtime.medium_bytes_max().saturating_sub(REST_BYTES);
-        let reads_max = LIST_READS_MAX.min(most / ASKED_BYTES).max(1);
-        let mut open: FxHashMap<NodeId, (Vec<Coming>, usize)> = FxHashMap::default();
-        let mut in_flight = VecDeque::new();
-        for (node, one) in coming {
-            let (list, bytes) = open.entry(node).or_default();
-            let more = one.shape.bytes + FOUND_BYTES;
-            // What is tied to them is to have room, too.
-            let most = if one.shape.tied.is_some() { most / 2 } else { most };
-            if *bytes + more > most || list.len() == reads_max {
-                *bytes = 0;
-                self.send_list(node, std::mem::take(list), &mut in_flight, found)?;
-            }
-            *bytes += more;
-            list.push(one);
-        }
-        for (node, (list, _)) in open {
-            self.send_list(node, list, &mut in_flight, found)?;
-        }
-        in_flight.into_iter().try_for_each(|(call, list)| self.take_in(call, list, found))
-    }
-
     /// Gets what is larger than a message. What cannot be had in this way is not found.
-    fn get_large(&'static self, coming: Vec<Coming>, found: &mut [Option<Held>]) {
+    fn get_large(&'static self, coming: Vec<(Target, Coming)>, found: &mut [Option<Held>]) {
         let mut coming = coming.into_iter().peekable();
         while coming.peek().is_some() {
             let mut bytes = 0;
             let next = std::iter::from_fn(|| {
                 let one = coming.next_if(|_| bytes < BYTES_IN_FLIGHT)?;
-                bytes += one.shape.bytes;
+                bytes += one.0.shape.bytes;
                 Some(one)
             });
             self.get_side_by_side(next.collect(), found);
         }
     }
 
-    fn get_side_by_side(&'static self, all: Vec<Coming>, found: &mut [Option<Held>]) {
-        let mark = |one: &Coming| {
-            let offset = one.read.served?;
-            Some((GlobalAddress { offset, ..self.locate(one.word.address()) }, Change::Or(SERVED)))
+    fn get_side_by_side(&'static self, all: Vec<(Target, Coming)>, found: &mut [Option<Held>]) {
+        let mark = |(target, _): &(Target, Coming)| {
+            let offset = target.read.served?;
+            Some((GlobalAddress { offset, ..self.locate(target.word.address()) }, Change::Or(SERVED)))
         };
         let marks: Vec<_> = all.iter().filter_map(mark).collect();
         // Before the bytes are read: who writes them next must see it.
         let got = self.runtime.update_many(&marks).and_then(|_| {
             self.runtime.batch(|batch| {
-                all.iter().try_for_each(|one| {
+                all.iter().try_for_each(|(target, one)| {
                     // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
-                    let bytes = unsafe { super::room(one.room.address(), one.shape.bytes) };
-                    batch.get(self.locate(one.word.address()), bytes)
+                    let bytes = unsafe { super::room(one.room.address(), target.shape.bytes) };
+                    batch.get(self.locate(target.word.address()), bytes)
                 })
             })
         });
         if got.is_ok() {
-            for one in all {
-                one.has_come(self, found, |room, word, shape| self.is_copied(room, word, shape, false));
+            for (target, one) in all {
+                let held =
+                    one.has_come(self, &target, |room, word, shape| self.is_copied(room, word, shape, false));
+                found[target.at] = Some(held);
             }
         }
-    }
-
-    fn send_list(
-        &'static self,
-        node: NodeId,
-        list: Vec<Coming>,
-        in_flight: &mut VecDeque<(PendingCall<'static, Answer>, Vec<Coming>)>,
-        found: &mut [Option<Held>],
-    ) -> Result<(), (usize, ObjectError)> {
-        if in_flight.len() >= IN_FLIGHT
-            && let Some((call, list)) = in_flight.pop_front()
-        {
-            self.take_in(call, list, found)?;
-        }
-        let reads = list.iter().map(|one| one.read);
-        // All are of one type.
-        let request = match list.first().and_then(|one| one.shape.tied) {
-            Some(types) => {
-                self.group_request(types(), reads.map(|read| Read { copy: None, ..read }).collect())
-            }
-            None => Request::All(reads.collect()),
-        };
-        // Where that cannot be sent, each by itself says why.
-        if let Ok(call) = self.runtime.start_call::<HeapService>(node, &request) {
-            in_flight.push_back((call, list));
-        }
-        Ok(())
-    }
-
-    /// Waits for an answer; none where the call has failed.
-    pub(super) fn answer_of(
-        &'static self,
-        mut call: PendingCall<'static, Answer>,
-    ) -> Result<Option<Answer>, ObjectError> {
-        let mut ended = None;
-        self.runtime.wait_until(|| {
-            ended = call.test().transpose();
-            ended.is_some()
-        })?;
-        Ok(ended.and_then(Result::ok))
-    }
-
-    /// Waits for an answer, and makes copies of what is in it.
-    fn take_in(
-        &'static self,
-        call: PendingCall<'static, Answer>,
-        list: Vec<Coming>,
-        found: &mut [Option<Held>],
-    ) -> Result<(), (usize, ObjectError)> {
-        let first = list.first().map_or(0, |one| one.at);
-        let Some(answer) = self.answer_of(call).map_err(|why| (first, why))? else { return Ok(()) };
-        let sizes = list.iter().map(|one| one.shape.bytes);
-        let given = match list.first().and_then(|one| one.shape.tied) {
-            Some(types) => match Found::of(types(), answer, sizes) {
-                Some(mut found) => {
-                    self.keep_tied(&found);
-                    std::mem::take(&mut found.first)
-                }
-                None => Vec::new(),
-            },
-            None => given(answer, sizes),
-        };
-        for (one, bytes) in list.into_iter().zip(given) {
-            let Some(bytes) = bytes else { continue };
-            one.has_come(self, found, |room, word, shape| self.keep_in(room, word, shape, &bytes));
-        }
-        Ok(())
     }
 }

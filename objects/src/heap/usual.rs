@@ -1,8 +1,10 @@
 //! What boxes, rows and text do as those of std do, beyond what they are for: made of other values, compared, cloned, changed in the middle.
 
+use super::boxes::had;
 use super::vec::bounds;
 use super::{DBox, DString, DVec, TBox};
 use crate::portable::{Portable, Shareable};
+use std::fmt;
 use std::ops::{Range, RangeBounds};
 use std::str::FromStr;
 
@@ -49,6 +51,62 @@ macro_rules! as_std_box {
 }
 
 as_std_box!(DBox TBox);
+
+impl<T: Portable> FromIterator<T> for DVec<T> {
+    /// # Panics
+    /// When there is no room.
+    #[track_caller]
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        let mut row = Self::new();
+        row.extend(values);
+        row
+    }
+}
+
+impl<T: Portable> IntoIterator for DVec<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    /// # Panics
+    /// When its values cannot be had; [`DVec::into_vec`] says why instead.
+    #[track_caller]
+    fn into_iter(self) -> Self::IntoIter {
+        had(self.into_vec()).into_iter()
+    }
+}
+
+impl<'v, T: Shareable> IntoIterator for &'v DVec<T> {
+    type Item = &'v T;
+    type IntoIter = std::slice::Iter<'v, T>;
+
+    #[track_caller]
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'v, T: Shareable> IntoIterator for &'v mut DVec<T> {
+    type Item = &'v mut T;
+    type IntoIter = std::slice::IterMut<'v, T>;
+
+    #[track_caller]
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
+    }
+}
+
+impl<T: Shareable + PartialEq> PartialEq for DVec<T> {
+    #[track_caller]
+    fn eq(&self, other: &Self) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl<T: Shareable + fmt::Debug> fmt::Debug for DVec<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
 
 impl<T: Portable> DVec<T> {
     /// Puts a value before the one at `at`, or behind the last; the row comes here.

@@ -11,7 +11,6 @@ use crate::portable::{Portable, Shareable};
 use crate::shape::Shape;
 use crate::slab::{Class, Use};
 use crate::word::{Link, Word};
-use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, offset_of};
 use std::ops::{Bound, Deref, DerefMut, Range, RangeBounds};
@@ -845,61 +844,5 @@ impl<T: Portable> Extend<T> for DVec<T> {
                 self.length += 1;
             }
         }
-    }
-}
-
-impl<T: Portable> FromIterator<T> for DVec<T> {
-    /// # Panics
-    /// When there is no room.
-    #[track_caller]
-    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
-        let mut row = Self::new();
-        row.extend(values);
-        row
-    }
-}
-
-impl<T: Portable> IntoIterator for DVec<T> {
-    type Item = T;
-    type IntoIter = std::vec::IntoIter<T>;
-
-    /// # Panics
-    /// When its values cannot be had; [`DVec::into_vec`] says why instead.
-    #[track_caller]
-    fn into_iter(self) -> Self::IntoIter {
-        super::boxes::had(self.into_vec()).into_iter()
-    }
-}
-
-impl<'v, T: Shareable> IntoIterator for &'v DVec<T> {
-    type Item = &'v T;
-    type IntoIter = std::slice::Iter<'v, T>;
-
-    #[track_caller]
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-impl<'v, T: Shareable> IntoIterator for &'v mut DVec<T> {
-    type Item = &'v mut T;
-    type IntoIter = std::slice::IterMut<'v, T>;
-
-    #[track_caller]
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter_mut()
-    }
-}
-
-impl<T: Shareable + PartialEq> PartialEq for DVec<T> {
-    #[track_caller]
-    fn eq(&self, other: &Self) -> bool {
-        self[..] == other[..]
-    }
-}
-
-impl<T: Shareable + fmt::Debug> fmt::Debug for DVec<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
     }
 }

@@ -151,9 +151,9 @@ impl<'h> Fetch<'h> {
     }
 
     fn send(&mut self) -> Result<(), vgas::Error> {
-        let Heap { runtime, .. } = self.heap;
-        let at = self.heap.locate(self.word.address());
         while self.asked < self.shape.bytes && self.in_flight.len() < PARTS_MAX {
+            let Heap { runtime, .. } = self.heap;
+            let at = self.heap.locate(self.word.address());
             let bytes = (self.shape.bytes - self.asked).min(self.heap.message_bytes().max(1));
             let place = GlobalAddress { offset: at.offset + self.asked as u64, ..at };
             let (served, copy) = (self.served.take(), self.copy.take());

@@ -19,7 +19,6 @@
 
 mod attach;
 mod in_flight;
-mod landing;
 mod local_transfer;
 mod operation;
 mod own;
@@ -42,9 +41,8 @@ use crate::read_ahead::{Detectors, ReadAheadSettings};
 use crate::region;
 use crate::request::{InPlace, InPlaceAnswer, Request, handler};
 use in_flight::{InFlight, Started};
-use landing::Buffers;
 use local_transfer::{LocalTransfer, Stretch, Transfer};
-use operation::{Operation, Piece, Way};
+use operation::{Buffers, Operation, Piece, Way};
 use own::{IoMode, OwnPages};
 use relaxed::RelaxedSegments;
 use remote::{Heard, RemoteOperations};

@@ -2,53 +2,13 @@
 //! one (DRust §4.1.1; `objects` stands on it). A process reserves all of it: where its own segment is not, nothing is,
 //! and a stray pointer ends in a sentence instead of in somebody's heap.
 
-use super::Trouble;
-use super::signal;
+use super::range::Range;
+use super::{Trouble, signal};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::ptr::without_provenance_mut;
 use std::sync::OnceLock;
-
-/// Where such a range may begin: addresses that neither programs nor their libraries, heaps and stacks use on 64-bit Linux, with and
-/// without randomised layout. Sanitizers use some.
-pub const BASES: [usize; 4] = [0x1000_0000_0000, 0x2000_0000_0000, 0x3000_0000_0000, 0x0800_0000_0000];
-
-/// Most bytes of such ranges: from the first of [`BASES`] to where programs are loaded.
-pub const BYTES_MAX: u64 = 64 << 40;
-
-/// Most such ranges of a process.
-pub const RANGES_MAX: usize = 64;
-
-/// Where the segments of all ranks are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// First address of rank 0's segment.
-    pub base: usize,
-    /// From the beginning of one rank's to that of the next one's; a multiple of the page size.
-    pub stride: usize,
-    /// How many ranks there are.
-    pub ranks: u32,
-}
-
-impl Range {
-    /// How far it reaches; none when that cannot be addressed.
-    pub fn bytes(&self) -> Option<usize> {
-        self.stride.checked_mul(self.ranks as usize).filter(|bytes| *bytes as u64 <= BYTES_MAX)
-    }
-
-    /// First address of a rank's segment.
-    pub fn base_of(&self, rank: u32) -> usize {
-        self.base + self.stride * rank as usize
-    }
-
-    /// Whose segment an address would be in, and where; none outside of the range.
-    pub fn locate(&self, address: usize) -> Option<(u32, u64)> {
-        let offset = address.checked_sub(self.base)?;
-        let rank = offset.checked_div(self.stride)?;
-        (rank < self.ranks as usize).then_some((rank as u32, (offset % self.stride) as u64))
-    }
-}
 
 /// The range, reserved in this process until this is dropped.
 #[derive(Debug)]
@@ -83,7 +43,7 @@ impl Everywhere {
     /// From now on an access to another rank's part ends the process with a line that says so.
     ///
     /// # Errors
-    /// The system's, or [`RANGES_MAX`] are watched.
+    /// The system's, or [`RANGES_MAX`](super::RANGES_MAX) are watched.
     pub fn watch(&self, own: u32) -> Result<(), Trouble> {
         if self.watched.get().is_none() {
             let _ = self.watched.set(signal::watch_strays(self.range, own)?);
@@ -108,6 +68,7 @@ impl Drop for Everywhere {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local::BASES;
 
     #[test]
     fn addresses_are_found_again() {

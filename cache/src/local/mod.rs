@@ -58,7 +58,7 @@
 
 mod everywhere;
 mod leaver;
-mod run;
+mod range;
 mod server;
 mod signal;
 mod space;
@@ -76,7 +76,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use window::Window;
 
-pub use everywhere::{BASES, BYTES_MAX, Everywhere, RANGES_MAX, Range};
+pub use everywhere::Everywhere;
+pub use range::{BASES, BYTES_MAX, RANGES_MAX, Range};
 pub use signal::{WINDOWS_MAX, prepare_thread};
 pub use uffd::Announcing;
 
@@ -125,7 +126,7 @@ pub enum Trouble {
     #[error("a process can have {max} local segments", max = signal::WINDOWS_MAX)]
     TooManySegments,
     /// More ranges of addresses for segments of all ranks than a process can have.
-    #[error("a process can have {max} segments at one address", max = everywhere::RANGES_MAX)]
+    #[error("a process can have {max} segments at one address", max = RANGES_MAX)]
     TooManyRanges,
     /// A store to what another rank owns.
     #[error("only its owner may store there; put it")]

@@ -1,9 +1,9 @@
 //! The signal handlers: finding the segment that a fault belongs to, and leaving everything else to others.
 
-use super::everywhere::RANGES_MAX;
+use super::range::{RANGES_MAX, Range};
 use super::uffd::Announcing;
 use super::window::Window;
-use super::{Mechanism, Range, Trouble};
+use super::{Mechanism, Trouble};
 use crate::page::PageInSegment;
 use libc::{c_int, c_void, siginfo_t};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};

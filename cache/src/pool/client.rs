@@ -6,7 +6,7 @@ use super::entry::{Entry, PageState};
 use super::fence;
 use super::hazard::{RECENT, SlotRange, ThreadSlot};
 use super::layout::{PoolSpec, TableLayout, header};
-use super::mirror::HitPath;
+use super::mirror::{HitPath, ThreadRecord};
 use super::part::{Page, PagePart};
 use super::pin::{PinMode, PinnedPage};
 use super::queue::FilledStack;
@@ -138,9 +138,10 @@ impl PoolClient {
         }
     }
 
-    /// Gives the calling thread a slot of its own, if there is one left.
-    pub(super) fn claim_slot(&self) {
+    /// The record of the calling thread, which has a slot of this client afterwards if there is one left.
+    pub fn thread_record(&self) -> *const ThreadRecord {
         let _ = self.slots.own_slot();
+        RECENT.with(|recent| recent.as_ptr().cast_const().cast())
     }
 
     /// The layout, with the numbering of pages.

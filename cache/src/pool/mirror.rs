@@ -1,12 +1,11 @@
 //! The hit path as numbers and addresses, for code that is not compiled with this crate: the headers of the C interface
-//! do what [`PoolClient::try_get`] and [`PoolClient::try_put`] do, without a call.
+//! do what [`PoolClient::try_get`](super::PoolClient::try_get) and [`PoolClient::try_put`](super::PoolClient::try_put) do, without a call.
 //!
 //! Such a *mirror* follows the handshake and the rules of [`crate::pool`]. It may leave whatever is not plain to
-//! [`PoolClient`]: a page with a flag, the first write of a page in E, a thread without an own slot, a slot in use. A test
+//! [`PoolClient`](super::PoolClient): a page with a flag, the first write of a page in E, a thread without an own slot, a slot in use. A test
 //! of the mirror holds its structures against [`layout`].
 
-use super::client::PoolClient;
-use super::hazard::{RECENT, Recent};
+use super::hazard::Recent;
 use super::layout::SLOT_BYTES;
 use super::size::PAGE_BYTES_MIN;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -63,12 +62,4 @@ pub struct HitPath {
     pub pool_bytes: u64,
     /// Between the announcement and the look at the entry, a barrier of the compiler is enough.
     pub asymmetric: bool,
-}
-
-impl PoolClient {
-    /// The record of the calling thread, which has a slot of this client afterwards if there is one left.
-    pub fn thread_record(&self) -> *const ThreadRecord {
-        self.claim_slot();
-        RECENT.with(|recent| recent.as_ptr().cast_const().cast())
-    }
 }

@@ -1,6 +1,6 @@
 //! The coherence protocol (MOESI-F, vGASNet §III.B–III.F) as three tables. Pure: no I/O, clock, lock, thread or unsafe;
 //! what ships is what is walked exhaustively (`tests/protocol_walk.rs`) and told in stories
-//! (`tests/protocol_stories`). Only the agent's short way (`agent/own.rs`) takes rows without asking; in builds with assertions, which tests are,
+//! (`tests/protocol_stories`). Only the agent's short way (`agent/controller/own.rs`) takes rows without asking; in builds with assertions, which tests are,
 //! it asks, and must agree.
 //!
 //! **The promise.** It is as if there were one memory: a page has many readers or one writer, a read returns the
@@ -36,6 +36,35 @@ macro_rules! cells {
                     $(Event::$event => Some((State::$next, &[$(Act::$act),*])),)*
                     $(Event::$never => None,)*
                 },)*
+            }
+        }
+    };
+}
+
+/// Declares an enum whose values can be listed and named, for tables and logs.
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[doc = $text:literal])+ $word:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name { $($(#[doc = $text])+ $word,)* }
+
+        impl $name {
+            /// Every value, in the order of the documentation.
+            pub const ALL: &'static [$name] = &[$($name::$word),*];
+
+            /// The value as it is written in the table.
+            pub fn name(self) -> &'static str {
+                match self { $($name::$word => stringify!($word),)* }
+            }
+
+            /// The value that is written so.
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.name() == name)
+            }
+
+            /// What it means, in a sentence or two.
+            pub fn meaning(self) -> &'static str {
+                match self { $($name::$word => concat!($($text),+).trim_ascii(),)* }
             }
         }
     };

@@ -13,6 +13,7 @@
 //! Or instead of 6, if another segment could not be prepared: *void*: the new superblock is made none, synced, and the
 //! segment goes on from the checkpoint before.
 
+use super::flush_state::{Flush, FlushRequest, Step};
 use super::io::{Gather, Job};
 use super::named::{Named, Stopped, flush_error, private_memory};
 use super::{Locked, Segment};
@@ -21,109 +22,17 @@ use crate::device::{Kind, Spans};
 use crate::error::{DeviceError, VolumeError};
 use crate::few::Few;
 use crate::format::{
-    BLOCK_BYTES, BLOCK_ENTRIES, CheckpointId, Companion, Entry, MARK_AT, Place, Superblock, encode_block,
-    encode_mark, superblock_at, superblock_place,
+    BLOCK_BYTES, BLOCK_ENTRIES, Entry, MARK_AT, Place, Superblock, encode_block, encode_mark, superblock_at,
+    superblock_place,
 };
-use crate::page_table::CHUNK_PAGES;
-use std::collections::{BTreeSet, VecDeque};
 use vgas_shm::Span;
 
 /// Map blocks written at once.
 const BLOCKS_IN_FLIGHT_MAX: usize = 64;
 
-/// A checkpoint asked for.
-#[derive(Clone, Debug)]
-pub(super) struct Wanted {
-    pub(super) key: u64,
-    /// Of the job's checkpoint, which is to be prepared; none: of this segment alone, which concludes itself.
-    pub(super) identity: Option<u64>,
-    /// The other named segments that take part in it.
-    pub(super) companions: Vec<Companion>,
-}
-
-/// A checkpoint being made.
-pub(super) struct Flush {
-    /// Of the request that waits for it; none while it is prepared.
-    key: Option<u64>,
-    /// What it will be.
-    checkpoint: CheckpointId,
-    /// Of this segment alone.
-    alone: bool,
-    companions: Vec<Companion>,
-    step: Step,
-    /// The chunks it covers.
-    chunks: BTreeSet<usize>,
-    /// Map blocks to write: level, block. A block stands behind all blocks that it describes.
-    todo: VecDeque<(usize, usize)>,
-    /// What the map said before: level, block, entry.
-    undo: Vec<(usize, usize, Entry)>,
-    /// The first chunk whose block has not been encoded: from there on, pages must stay as the checkpoint has them.
-    encoded_up_to: usize,
-    in_flight: usize,
-    failed: Option<DeviceError>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Drain,
-    Map,
-    Sync,
-    Superblock,
-    SyncSuperblock,
-    Prepared,
-    Mark,
-    SyncMark,
-    Void,
-    SyncVoid,
-}
-
-impl Step {
-    fn describe(self) -> &'static str {
-        match self {
-            Self::Drain => "waiting for writes",
-            Self::Map => "writing the page map",
-            Self::Sync => "syncing pages and page map",
-            Self::Superblock => "writing the superblock",
-            Self::SyncSuperblock => "syncing the superblock",
-            Self::Prepared => "waiting for the other ranks",
-            Self::Mark => "marking the checkpoint as complete",
-            Self::SyncMark => "syncing the mark of the checkpoint",
-            Self::Void | Self::SyncVoid => "giving the checkpoint up",
-        }
-    }
-}
-
-impl Flush {
-    fn new(wanted: Wanted, generation: u64) -> Self {
-        Self {
-            key: Some(wanted.key),
-            checkpoint: CheckpointId { generation, identity: wanted.identity.unwrap_or(0) },
-            alone: wanted.identity.is_none(),
-            companions: wanted.companions,
-            step: Step::Drain,
-            chunks: BTreeSet::new(),
-            todo: VecDeque::new(),
-            undo: Vec::new(),
-            encoded_up_to: 0,
-            in_flight: 0,
-            failed: None,
-        }
-    }
-
-    /// Whether somebody waits for its next step.
-    pub(super) fn is_asked_for(&self) -> bool {
-        self.key.is_some()
-    }
-
-    pub(super) fn must_hold(&self, page: u64) -> bool {
-        let chunk = (page / CHUNK_PAGES as u64) as usize;
-        self.step == Step::Drain || (chunk >= self.encoded_up_to && self.chunks.contains(&chunk))
-    }
-}
-
 impl Locked<'_> {
     /// Begins a checkpoint, or queues it behind the one being made.
-    pub(super) fn start_flush(&mut self, segment: u32, wanted: Wanted) {
+    pub(super) fn start_flush(&mut self, segment: u32, wanted: FlushRequest) {
         let key = wanted.key;
         let Some(found) = self.segments.get_mut(&segment) else { return };
         match found.named.as_deref_mut() {

@@ -18,6 +18,7 @@
 //! written reads as zeros without touching the device; its read is done at the next poll.
 
 mod flush;
+mod flush_state;
 mod io;
 mod locked;
 mod named;
@@ -33,7 +34,7 @@ use crate::few::Few;
 use crate::format::{COMPANIONS_MAX, CheckpointId, Companion, Entry, Place};
 use crate::page_table::{PAGES_MAX, PageTable};
 use crate::shared::StoredPage;
-use flush::Wanted;
+use flush_state::FlushRequest;
 use io::{Gather, Io, Job, Pages};
 use locked::Sums;
 use named::Named;
@@ -666,7 +667,7 @@ impl Volume {
         let key = self.io.key(key);
         self.with_segment(segment, |volume| {
             volume.segment(segment)?;
-            volume.start_flush(segment, Wanted { key, identity: None, companions: Vec::new() });
+            volume.start_flush(segment, FlushRequest { key, identity: None, companions: Vec::new() });
             Ok(())
         })
     }
@@ -695,7 +696,7 @@ impl Volume {
         let key = self.io.key(key);
         self.with_segment(segment, |volume| {
             volume.segment(segment)?;
-            volume.start_flush(segment, Wanted { key, identity: Some(identity), companions });
+            volume.start_flush(segment, FlushRequest { key, identity: Some(identity), companions });
             Ok(())
         })
     }

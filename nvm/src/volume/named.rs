@@ -1,6 +1,6 @@
 //! Named segments: creating their files, and finding the last checkpoint again.
 
-use super::flush::{Flush, Wanted};
+use super::flush_state::{Flush, FlushRequest};
 use super::io::Job;
 use super::{Change, NamedFile, Segment, Volume};
 use crate::checksum;
@@ -68,7 +68,7 @@ pub(super) struct Named {
     /// The checkpoint being made.
     pub(super) flush: Option<Flush>,
     /// Checkpoints asked for meanwhile.
-    pub(super) flushes_queued: VecDeque<Wanted>,
+    pub(super) flushes_queued: VecDeque<FlushRequest>,
     /// Changes that wait for the checkpoint, oldest first.
     pub(super) held: VecDeque<Change>,
     /// Why it takes no writes.

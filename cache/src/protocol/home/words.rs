@@ -1,7 +1,5 @@
 //! The words of the home's [table](super::table): states, classified events, actions.
 
-use crate::protocol::line::words;
-
 words! {
     /// State of a directory entry. The first four are stable, in the others a request is being served; the first
     /// part of their names says what the entry was.

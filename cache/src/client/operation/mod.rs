@@ -4,7 +4,8 @@
 //! neighbouring pages, two windows at a time, so that the second arrives while the first is copied. Puts that miss are
 //! posted with their data ([`crate::request`]). Pages served in place by their home are read and written there, many at a time.
 
-use super::landing::{Asked, First};
+mod landing;
+
 use super::own::{Brought, IoMode, OWN_TIMES, PAGES_TO_A_LOOK, ReadId};
 use super::remote::RemoteState;
 use super::{CacheError, Core};
@@ -13,6 +14,8 @@ use crate::page::{PageInSegment, PageIndex};
 use crate::partition::Partition;
 use crate::pool::{Attempt, Page, PageState, WaitId, WaitStatus};
 use crate::request::{InPlace, Pieces, Request};
+pub(super) use landing::Buffers;
+use landing::{Asked, First};
 use smallvec::smallvec;
 use std::collections::VecDeque;
 use vgas_shm::copy::copy;

@@ -9,7 +9,8 @@
 //! page: hidden, still granted, and busy, until the next fault gives it back, or wants it again. There is one owed page at
 //! a time; a thread that finds another one at it hides its victim first and gives it back with its own request.
 
-use super::run::Sweep;
+mod run;
+
 use super::space::Space;
 use super::{LocalSpec, Trouble};
 use crate::error::{Failure, FailureKind};
@@ -19,6 +20,7 @@ use crate::pool::{
     Claim, ClaimedSlot, Counter, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, Own, PAGE_BYTES_MIN,
     PageState, PoolClient, Returned,
 };
+use run::Sweep;
 use rustix::thread::futex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -78,8 +80,8 @@ pub(super) struct Window {
     pinned: AtomicU32,
     futile: AtomicU32,
     /// Faults on pages that are not mapped, and stores to pages that are mapped for reading.
-    pub(super) sweep: Sweep,
-    pub(super) stores: Sweep,
+    sweep: Sweep,
+    stores: Sweep,
     /// Fills the frame of a claimed page.
     read: Box<dyn Fn(&Claim) -> bool + Send + Sync>,
     pool: Arc<PoolClient>,

@@ -1,13 +1,13 @@
 //! Large gets of pages that stay at their home: a question for many bytes, which land where the program wants them, several under
 //! way at a time.
 //!
-//! The conduit writes them there by itself (rule 4 of [`super`]). Where that is memory of this rank's own segment, whose pages a
+//! The conduit writes them there by itself (rule 4 of [`crate::client`]). Where that is memory of this rank's own segment, whose pages a
 //! system call cannot bring in, they land in a buffer, and are copied from there. Where all nodes share memory, the home copies them
 //! from its frames into a piece of this rank's [`region::LANDINGS`], and this rank from there: nothing passes through a message.
 
-use super::operation::{Operation, Piece, Way};
-use super::remote::{Expected, RemoteState};
-use super::{CacheError, Core};
+use super::{Operation, Piece, Way};
+use crate::client::remote::{Expected, RemoteState};
+use crate::client::{CacheError, Core};
 use crate::request::{FETCH_BYTES_MAX, InPlace};
 use smallvec::{SmallVec, smallvec};
 use std::mem::ManuallyDrop;
@@ -39,7 +39,7 @@ enum Buffer {
 
 /// Buffers that nothing lands in.
 #[derive(Debug)]
-pub(super) struct Buffers {
+pub(in crate::client) struct Buffers {
     kept: Mutex<Vec<ManuallyDrop<Vec<u8>>>>,
     landings: Option<Arc<Mapping>>,
     /// The pieces of the landings.
@@ -47,7 +47,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    pub(super) fn new(landings: Option<Arc<Mapping>>) -> Self {
+    pub(in crate::client) fn new(landings: Option<Arc<Mapping>>) -> Self {
         let pieces = landings.as_ref().map_or(0, |mapping| mapping.bytes() / FETCH_BYTES_MAX as usize);
         Self { kept: Mutex::default(), landings, free: Mutex::new((0..pieces).rev().collect()) }
     }
@@ -89,7 +89,7 @@ impl Drop for Buffers {
 
 /// What a home was, or is about to be, asked to do where a page is.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(in crate::client) struct Asked {
     /// The operation's number at this rank.
     pub number: u32,
     /// The bytes of the answer to a get, of which the pieces may be some.
@@ -137,7 +137,7 @@ impl Asked {
 
 /// What an operation does before anything else.
 #[derive(Debug, Default)]
-pub(super) struct First {
+pub(in crate::client) struct First {
     /// Asks its home for this, which lands where the number says: there was no room to ask when the landing was opened.
     pub opened: Option<(Asked, u64)>,
     /// Ends with this, when nothing lands any more.
@@ -147,7 +147,7 @@ pub(super) struct First {
 impl Operation {
     /// Whether to have what is left of the present piece land, of which this page has so many: where that is more than a message
     /// would bring.
-    pub(super) fn may_land(&self, client: &Core, bytes: usize) -> bool {
+    pub(in crate::client) fn may_land(&self, client: &Core, bytes: usize) -> bool {
         let home = client.layout.agent_of(client.home(self.partition().owner));
         let is_long = self.left() > bytes as u64;
         match client.buffers.landings {
@@ -161,7 +161,11 @@ impl Operation {
     ///
     /// # Safety
     /// As [`Operation::advance`].
-    pub(super) unsafe fn fetch(&mut self, client: &Core, to: *mut u8) -> Result<Option<bool>, CacheError> {
+    pub(in crate::client) unsafe fn fetch(
+        &mut self,
+        client: &Core,
+        to: *mut u8,
+    ) -> Result<Option<bool>, CacheError> {
         if !self.has_opened() {
             // So that no aligned word is read in two parts.
             let most = u64::from(FETCH_BYTES_MAX) - self.present_piece(0).offset % ALIGNMENT;
@@ -211,7 +215,7 @@ impl Operation {
     }
 
     /// Whether a landing is open that the home was not asked to fill.
-    pub(super) fn has_opened(&self) -> bool {
+    pub(in crate::client) fn has_opened(&self) -> bool {
         self.first.as_ref().is_some_and(|first| first.opened.is_some())
     }
 
@@ -239,7 +243,7 @@ impl Operation {
     }
 
     /// Waits, by steps, until nothing lands any more, of an operation that has failed. True: so it is.
-    pub(super) fn drain(&mut self, client: &Core) -> Result<bool, CacheError> {
+    pub(in crate::client) fn drain(&mut self, client: &Core) -> Result<bool, CacheError> {
         if self.ask_opened(client)?.is_none() {
             return Ok(false);
         }
@@ -259,7 +263,7 @@ impl Operation {
     }
 
     /// Forgets what homes were asked. Where bytes could still land, the endpoint has failed.
-    pub(super) fn forget_asked(&mut self, client: &Core) {
+    pub(in crate::client) fn forget_asked(&mut self, client: &Core) {
         self.count_as_asked();
         while let Some(mut asked) = self.pop_asked() {
             let is_pending = client.remote.finish(asked.number) == RemoteState::Pending;

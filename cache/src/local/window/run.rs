@@ -12,8 +12,8 @@
 //! A page is mapped for storing only when stores come in order, too: the last pages of a sweep may be stored back unchanged, a
 //! page that is only read is not.
 
-use super::window::{ABSENT, BUSY, READABLE, Seat, WRITABLE, Window};
-use super::{Trouble, signal};
+use super::{ABSENT, BUSY, READABLE, Seat, WRITABLE, Window};
+use crate::local::{Trouble, signal};
 use crate::page::PageInSegment;
 use crate::pool::{FrameId, Own};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};

@@ -7,14 +7,14 @@
 //! time; every shard evicts what it has there, and ranks give back what they have mapped there.
 //!
 //! A size that segments have keeps so many blocks that its pages can come and go one by one
-//! ([`crate::pool::TableLayout::blocks_at_least`]). A rank has them made before it attaches a segment ([`Agent::keep_room_for`]):
+//! ([`crate::pool::TableLayout::blocks_at_least`]). A rank has them made before it attaches a segment ([`Balance::keep_room_for`]):
 //! afterwards it could be too late, because what is pinned or mapped may be in every block.
 
-use super::Agent;
-use super::shards::Aside;
+use super::context::NodeContext;
+use super::controller::CacheController;
+use super::items::ShardMessage;
 use crate::error::CacheError;
-use crate::page::PageIndex;
-use crate::pool::{FrameUse, PageSize};
+use crate::pool::PageSize;
 use crate::request::Room;
 use smallvec::SmallVec;
 
@@ -56,117 +56,115 @@ pub(super) struct Balance {
     pause_ms: u64,
 }
 
-impl Agent {
+impl Balance {
     /// Goes on with the block that is being emptied, or finds one where a size is short of room.
-    pub(super) fn balance(&mut self) -> Result<(), CacheError> {
-        if self.shard != 0 {
+    pub(super) fn advance(&mut self, cache: &mut CacheController) -> Result<(), CacheError> {
+        if cache.ctx.shard != 0 {
             return Ok(());
         }
-        if let Some(vacating) = self.balance.vacating {
-            return self.go_on_vacating(vacating);
+        if let Some(vacating) = self.vacating {
+            return self.go_on_vacating(cache, vacating);
         }
         // Most jobs have pages of one size.
-        if self.shards.sizes().nth(1).is_none() || self.balance.compared_ms == self.time.now_ms {
+        if cache.ctx.shards.sizes().nth(1).is_none() || self.compared_ms == cache.ctx.time.now_ms {
             return Ok(());
         }
-        let promised = self.shards.sizes().find(|&size| self.is_promised(size) && self.lacks_blocks(size));
-        if self.time.now_ms < self.balance.again_ms && promised.is_none() {
+        let promised = cache
+            .ctx
+            .shards
+            .sizes()
+            .find(|&size| self.is_promised(&cache.ctx, size) && cache.ctx.lacks_blocks(size));
+        if cache.ctx.time.now_ms < self.again_ms && promised.is_none() {
             return Ok(());
         }
-        let others =
-            self.shards.used_sizes().filter(|&size| Some(size) != promised && self.is_short_of(size));
+        let others = cache
+            .ctx
+            .shards
+            .used_sizes()
+            .filter(|&size| Some(size) != promised && cache.ctx.is_short_of(size));
         let mut short: SmallVec<[PageSize; PageSize::COUNT]> = promised.into_iter().chain(others).collect();
         // Those first that cannot do without.
-        short.sort_by_key(|&size| (!self.lacks_blocks(size), !self.is_wanted(size)));
+        short.sort_by_key(|&size| (!cache.ctx.lacks_blocks(size), !cache.ctx.is_wanted(size)));
         let Some(&first) = short.first() else { return Ok(()) };
-        if self.balance.compared_ms + COMPARE_MS > self.time.now_ms && !self.lacks_blocks(first) {
+        if self.compared_ms + COMPARE_MS > cache.ctx.time.now_ms && !cache.ctx.lacks_blocks(first) {
             return Ok(());
         }
-        self.balance.compared_ms = self.time.now_ms;
+        self.compared_ms = cache.ctx.time.now_ms;
         for size in short {
-            if let Some(block) = self.block_for(size)?.filter(|&block| self.pool.begin_to_vacate(block)) {
+            if let Some(block) =
+                self.block_for(&mut cache.ctx, size)?.filter(|&block| cache.ctx.pool.begin_to_vacate(block))
+            {
                 tracing::debug!(block, bytes = size.bytes(), "a block of the pool changes its size");
-                let now_ms = self.time.now_ms;
-                self.balance.vacating = Some(Vacating { block, since_ms: now_ms, asked_ms: now_ms });
-                return self.ask_to_vacate(block);
+                let now_ms = cache.ctx.time.now_ms;
+                self.vacating = Some(Vacating { block, since_ms: now_ms, asked_ms: now_ms });
+                return self.ask_to_vacate(cache, block);
             }
         }
         Ok(())
     }
 
     /// Has a size get the blocks without which its pages could not come and go, and keeps them for a while.
-    pub(super) fn keep_room_for(&mut self, size: PageSize) -> Room {
-        let layout = self.pool.layout();
-        let used: SmallVec<[PageSize; PageSize::COUNT]> = self.shards.used_sizes().collect();
+    pub(super) fn keep_room_for(&mut self, ctx: &mut NodeContext, size: PageSize) -> Room {
+        let layout = ctx.pages();
+        let used: SmallVec<[PageSize; PageSize::COUNT]> = ctx.shards.used_sizes().collect();
         let keeps = |other: &PageSize| *other == size || used.contains(other);
         let least = PageSize::all().filter(keeps).map(|other| layout.blocks_at_least(other)).sum();
-        if least > layout.blocks() && self.lacks_blocks(size) {
+        if least > layout.blocks() && ctx.lacks_blocks(size) {
             return Room::Never { least, blocks: layout.blocks() };
         }
-        self.shards.expect_size(size);
-        self.balance.promised[size.index()] = self.time.now_ms + PROMISE_MS;
-        if self.cut_for(size) { Room::There } else { Room::NotYet }
+        ctx.shards.expect_size(size);
+        self.promised[size.index()] = ctx.time.now_ms + PROMISE_MS;
+        if self.cut_for(ctx, size) { Room::There } else { Room::NotYet }
     }
 
     /// Cuts blocks for a size until it has as many as it needs. False: none is left.
-    fn cut_for(&self, size: PageSize) -> bool {
-        while self.lacks_blocks(size) {
-            if !self.pool.cut(size) {
+    fn cut_for(&self, ctx: &NodeContext, size: PageSize) -> bool {
+        while ctx.lacks_blocks(size) {
+            if !ctx.pool.cut(size) {
                 return false;
             }
         }
         true
     }
 
-    fn is_promised(&self, size: PageSize) -> bool {
-        self.time.now_ms <= self.balance.promised[size.index()]
-    }
-
-    /// Whether a size has fewer blocks than it needs.
-    fn lacks_blocks(&self, size: PageSize) -> bool {
-        self.pool.blocks_of(size) < self.pool.layout().blocks_at_least(size)
+    fn is_promised(&self, ctx: &NodeContext, size: PageSize) -> bool {
+        ctx.time.now_ms <= self.promised[size.index()]
     }
 
     /// Whether the agent is emptying a block.
     pub(super) fn is_vacating(&self) -> bool {
-        self.balance.vacating.is_some()
-    }
-
-    /// Whether somebody needs a frame of this size, or soon would, and evicting others of the size is what makes room.
-    fn is_short_of(&self, size: PageSize) -> bool {
-        self.pool.free_frames(size) < self.pool.free_target(size).div_ceil(2)
-            && (self.shards.evicting(size) > 0 || self.lacks_blocks(size) || self.is_wanted(size))
+        self.vacating.is_some()
     }
 
     /// The block whose pages are the ones to leave; none when those of this size are.
-    fn block_for(&mut self, size: PageSize) -> Result<Option<u32>, CacheError> {
-        let own = match self.lacks_blocks(size) {
+    fn block_for(&mut self, ctx: &mut NodeContext, size: PageSize) -> Result<Option<u32>, CacheError> {
+        let own = match ctx.lacks_blocks(size) {
             true => None,
-            false => self.oldest_of(size)?.map(|(age, _)| age),
+            false => self.oldest_of(ctx, size)?.map(|(age, _)| age),
         };
         // Pages of it must have room, or wait, and none of its own, as far as this shard knows, can be evicted for them.
-        let must = self.lacks_blocks(size) || (own.is_none() && self.is_wanted(size));
-        let used: Vec<PageSize> = self.shards.used_sizes().collect();
+        let must = ctx.lacks_blocks(size) || (own.is_none() && ctx.is_wanted(size));
+        let used: Vec<PageSize> = ctx.shards.used_sizes().collect();
         let mut oldest = None;
         let mut some = None;
-        for other in self.shards.sizes().filter(|&other| other != size) {
-            let stuck = &self.balance.stuck;
-            if !used.contains(&other) && !self.is_promised(other) {
-                if let Some(block) = self.pool.some_block_of(other, stuck) {
+        for other in ctx.shards.sizes().filter(|&other| other != size) {
+            let stuck = &self.stuck;
+            if !used.contains(&other) && !self.is_promised(ctx, other) {
+                if let Some(block) = ctx.pool.some_block_of(other, stuck) {
                     return Ok(Some(block));
                 }
                 continue;
             }
-            if self.pool.blocks_of(other) <= self.pool.layout().blocks_at_least(other) {
+            if ctx.pool.blocks_of(other) <= ctx.pages().blocks_at_least(other) {
                 continue;
             }
             // Pages that have left for good, those of a segment that was detached, are older than any.
-            let kept = self.wished_for(other).max(self.pool.free_target(other));
-            if let Some(block) = self.pool.spare_block_of(other, kept, stuck) {
+            let kept = ctx.wished_for(other).max(ctx.pool.free_target(other));
+            if let Some(block) = ctx.pool.spare_block_of(other, kept, stuck) {
                 return Ok(Some(block));
             }
-            some = some.or_else(|| self.pool.some_block_of(other, stuck));
-            if let Some((age, block)) = self.oldest_of(other)?
+            some = some.or_else(|| ctx.pool.some_block_of(other, stuck));
+            if let Some((age, block)) = self.oldest_of(ctx, other)?
                 && oldest.is_none_or(|(before, _)| age > before)
             {
                 oldest = Some((age, block));
@@ -178,97 +176,69 @@ impl Agent {
         // If need be, those are to leave, too, that replacement does not know: they are mapped.
         let found = found.or(some.filter(|_| must));
         if found.is_none() {
-            self.balance.stuck.clear();
+            self.stuck.clear();
         }
         Ok(found)
     }
 
     /// How long the page that this size would evict next has not been used, in ticks of the clock and by weight, and its block.
-    fn oldest_of(&mut self, size: PageSize) -> Result<Option<(u64, u32)>, CacheError> {
+    fn oldest_of(&mut self, ctx: &mut NodeContext, size: PageSize) -> Result<Option<(u64, u32)>, CacheError> {
         let is_free = |stuck: &[u32], block: u32| !stuck.contains(&block);
         let (mut passed, mut found) = (Vec::new(), None);
-        if let Some(frame) = self.oldest_frame(size) {
-            found = Some(frame).filter(|&frame| is_free(&self.balance.stuck, self.pool.block_of(frame)));
+        if let Some(frame) = ctx.oldest_frame(size) {
+            found = Some(frame).filter(|&frame| is_free(&self.stuck, ctx.pool.block_of(frame)));
         }
         // Only where blocks could not be emptied, those that come after.
         while found.is_none()
-            && !self.balance.stuck.is_empty()
+            && !self.stuck.is_empty()
             && passed.len() < LOOKS_MAX
-            && let Some((frame, _)) = self.next_victim(size)
+            && let Some((frame, _)) = ctx.next_victim(size)
         {
             passed.push(frame);
-            found = Some(frame).filter(|&frame| is_free(&self.balance.stuck, self.pool.block_of(frame)));
+            found = Some(frame).filter(|&frame| is_free(&self.stuck, ctx.pool.block_of(frame)));
         }
         for frame in passed {
-            self.may_be_evicted(frame)?;
+            ctx.may_be_evicted(frame)?;
         }
         let Some(frame) = found else { return Ok(None) };
-        let page = self.pool.page_in(frame)?;
-        let policy = page.and_then(|page| self.segments.partitions.find(page)).map(|found| found.policy);
-        let age = self.age_of(frame, policy.unwrap_or_default())?;
-        Ok(Some((age, self.pool.block_of(frame))))
+        let page = ctx.pool.page_in(frame)?;
+        let policy = page.and_then(|page| ctx.segments.partitions.find(page)).map(|found| found.policy);
+        let age = ctx.age_of(frame, policy.unwrap_or_default())?;
+        Ok(Some((age, ctx.pool.block_of(frame))))
     }
 
-    fn go_on_vacating(&mut self, vacating: Vacating) -> Result<(), CacheError> {
+    fn go_on_vacating(&mut self, cache: &mut CacheController, vacating: Vacating) -> Result<(), CacheError> {
         let Vacating { block, since_ms, asked_ms } = vacating;
-        if self.pool.end_vacating(block)? {
+        if cache.ctx.pool.end_vacating(block)? {
             tracing::debug!(block, "a block of the pool is empty");
-            (self.balance.vacating, self.balance.pause_ms) = (None, 0);
-            self.balance.stuck.clear();
-            self.shards.sizes().filter(|&size| self.is_promised(size)).for_each(|size| {
-                self.cut_for(size);
+            (self.vacating, self.pause_ms) = (None, 0);
+            self.stuck.clear();
+            cache.ctx.shards.sizes().filter(|&size| self.is_promised(&cache.ctx, size)).for_each(|size| {
+                self.cut_for(&cache.ctx, size);
             });
             return Ok(());
         }
-        let now_ms = self.time.now_ms;
+        let now_ms = cache.ctx.time.now_ms;
         if now_ms > since_ms + TIMEOUT_MS {
             tracing::debug!(block, "a block of the pool is not to be emptied");
-            self.pool.stop_vacating(block);
-            self.balance.vacating = None;
-            self.balance.stuck.push(block);
-            self.balance.pause_ms = (2 * self.balance.pause_ms).clamp(TIMEOUT_MS, PAUSE_MS_MAX);
-            self.balance.again_ms = now_ms + self.balance.pause_ms;
+            cache.ctx.pool.stop_vacating(block);
+            self.vacating = None;
+            self.stuck.push(block);
+            self.pause_ms = (2 * self.pause_ms).clamp(TIMEOUT_MS, PAUSE_MS_MAX);
+            self.again_ms = now_ms + self.pause_ms;
             return Ok(());
         }
         if now_ms < asked_ms + ASK_AGAIN_MS {
             return Ok(());
         }
-        self.balance.vacating = Some(Vacating { asked_ms: now_ms, ..vacating });
-        self.ask_to_vacate(block)
+        self.vacating = Some(Vacating { asked_ms: now_ms, ..vacating });
+        self.ask_to_vacate(cache, block)
     }
 
-    fn ask_to_vacate(&mut self, block: u32) -> Result<(), CacheError> {
-        self.pool.ask_to_leave();
-        (1..self.shards.count()).for_each(|shard| self.shards.tell(shard, Aside::Vacate(block)));
-        self.vacate(block)
-    }
-
-    /// Evicts a page of a block that is being emptied which is about to be pinned there: it is wanted elsewhere.
-    pub(super) fn leave_block(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        let entry = self.pool.entry(page)?;
-        let frame = entry.frame();
-        let leaves = entry.state().readable() && self.pool.is_vacating(frame);
-        if leaves && self.pool.evictable(frame, self.time.now_ms) && self.quiet(page) {
-            self.victims.remove(&self.pool, frame)?;
-            self.begin_to_evict(frame)?;
-        }
-        Ok(())
-    }
-
-    /// Evicts what a block holds of this shard's.
-    pub(super) fn vacate(&mut self, block: u32) -> Result<(), CacheError> {
-        self.empty_reserve(block)?;
-        let frames: Vec<_> = self.pool.frames_in_block(block).collect();
-        for frame in frames {
-            // No frame any more, where the first shard has found the block empty meanwhile and cut it again.
-            let Ok(FrameUse::Page(page)) = self.pool.frame_use(frame) else { continue };
-            let is_here =
-                self.is_mine(page) && matches!(self.pool.page_in(frame), Ok(Some(found)) if found == page);
-            if is_here && self.pool.evictable(frame, self.time.now_ms) && self.quiet(page) {
-                self.victims.remove(&self.pool, frame)?;
-                self.begin_to_evict(frame)?;
-            }
-        }
-        Ok(())
+    fn ask_to_vacate(&mut self, cache: &mut CacheController, block: u32) -> Result<(), CacheError> {
+        cache.ctx.pool.ask_to_leave();
+        (1..cache.ctx.shards.count())
+            .for_each(|shard| cache.ctx.shards.tell(shard, ShardMessage::Vacate(block)));
+        cache.vacate(block)
     }
 }

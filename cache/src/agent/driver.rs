@@ -86,7 +86,7 @@ pub fn register(agent: &Agent, endpoint: &Endpoint) -> Result<(), CacheError> {
 
 /// Takes in what has arrived, and lets the shard go on. True when anything happened. Never blocks.
 pub fn turn(agent: &mut Agent, endpoint: &Endpoint) -> Result<bool, CacheError> {
-    agent.message_bytes_max = endpoint.medium_bytes_max();
+    agent.cache.ctx.message_bytes_max = endpoint.medium_bytes_max();
     let (shards, number) = (agent.shards().clone(), agent.shard());
     let mut any = match shards.try_poll() {
         // One at a time: what arrives keeps its order.
@@ -97,7 +97,7 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint) -> Result<bool, CacheError> 
         any |= agent.hear_of_losses(endpoint)?;
     }
     // Of all shards: only the first one is woken for it.
-    let posted = agent.take_faults()?;
+    let posted = agent.cache.take_faults()?;
     if posted && number == 0 {
         shards.ring_others(0);
     }
@@ -116,18 +116,22 @@ pub fn turn(agent: &mut Agent, endpoint: &Endpoint) -> Result<bool, CacheError> 
                 let what = format!("asked for {bytes} bytes in one message");
                 return Err(CacheError::Protocol { who: endpoint.layout().describe(from), what });
             }
-            Incoming::InPlace(from, InPlace::Fetch { page, .. }, _) if !agent.may_land(endpoint, from) => {
+            Incoming::InPlace(from, InPlace::Fetch { page, .. }, _)
+                if !agent.fetches.may_land(endpoint, from) =>
+            {
                 let what = format!("wants bytes of page {page} to land where they cannot");
                 return Err(CacheError::Protocol { who: endpoint.layout().describe(from), what });
             }
             Incoming::InPlace(from, operation, data) => agent.on_in_place(from, operation, &data)?,
             Incoming::Answer(from, number, answer) => agent.on_in_place_answer(from, number, answer)?,
-            Incoming::Service(from, words, bytes) => agent.on_service(from, words, &bytes)?,
+            Incoming::Service(from, words, bytes) => {
+                agent.services.on_service(&mut agent.cache, from, words, &bytes)?
+            }
             Incoming::ServiceAnswer(from, [slot, status], bytes) => {
                 let answer = if status == 0 { Ok(&bytes[..]) } else { Err(ServiceError::from_code(status)) };
-                agent.on_service_answer(from, slot, answer)?;
+                agent.services.on_service_answer(&mut agent.cache, from, slot, answer)?;
             }
-            Incoming::Aside(aside) => agent.on_aside(aside)?,
+            Incoming::Shard(message) => agent.on_shard_message(message)?,
         }
     }
     if arrived.capacity() > 0 {
@@ -200,7 +204,7 @@ fn run_shard(
             continue;
         }
         if stopped() || shards.has_failed() {
-            agent.close();
+            agent.cache.close();
             together.1 = true;
             return Ok(());
         }
@@ -211,7 +215,7 @@ fn run_shard(
             cores::nap(&mut idle.naps);
         } else {
             sleeps.slept(sleep(agent, endpoint, stop, sleeps.most())?);
-            agent.look_at_clock();
+            agent.cache.ctx.look_at_clock();
             idle = Idle::default();
         }
     }
@@ -274,7 +278,7 @@ fn sleep_on(
 ) -> Result<bool, CacheError> {
     // A fault is posted without a message, and room for a message that was refused may have come before the bell was
     // ready to ring.
-    let has_come = agent.faults_wait() || agent.claims_ended();
+    let has_come = agent.faults_wait() || agent.cache.claims_ended();
     if has_come || agent.flush(endpoint)? || !agent.volume().arm() {
         return Ok(true);
     }

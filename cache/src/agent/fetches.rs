@@ -8,10 +8,9 @@
 //! Of one peer so many answers have memory at a time, and the others wait their turn: a rank that does not take its answers holds
 //! up nobody else.
 
-use super::work::Asker;
-use super::{ANSWERS_MAX, Agent};
+use super::controller::CacheController;
+use super::items::{ANSWERS_MAX, FetchRequest, WorkRequester};
 use crate::error::{CacheError, Failure, FailureKind};
-use crate::page::PageIndex;
 use crate::pool::Counter;
 use crate::region;
 use crate::request::FETCH_BYTES_MAX;
@@ -30,32 +29,19 @@ const STAGED_MAX: usize = 16;
 /// Pieces of memory that are kept for the next answers.
 const KEPT_MAX: usize = 8;
 
-/// What a rank asks for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fetch {
-    /// The first page.
-    pub page: PageIndex,
-    /// First byte in it.
-    pub offset: u32,
-    /// How many.
-    pub bytes: u32,
-    /// The rank's number of the operation.
-    pub number: u32,
-}
-
 /// Memory of answers, until they have left.
 #[derive(Debug, Default)]
-pub(super) struct Staging {
+pub(super) struct Fetches {
     kept: Vec<Arc<Mapping>>,
     /// Of each peer, how many answers have memory, and what waits for that with its landing.
-    peers: FxHashMap<Peer, (usize, VecDeque<(Fetch, u64)>)>,
+    peers: FxHashMap<Peer, (usize, VecDeque<(FetchRequest, u64)>)>,
     /// Of which an answer has left, for each.
     left: VecDeque<Peer>,
     /// Landings of ranks that share memory with this node.
     shared: FxHashMap<Peer, Arc<Mapping>>,
 }
 
-impl Staging {
+impl Fetches {
     fn take(&mut self, bytes: u32) -> Result<Span, ShmError> {
         let mapping = match self.kept.pop() {
             Some(mapping) => mapping,
@@ -69,35 +55,44 @@ impl Staging {
     }
 }
 
-impl Agent {
+impl Fetches {
     /// Whether bytes may land at a rank of another node: by a long message, or in memory that is shared with it.
     pub(super) fn may_land(&mut self, endpoint: &Endpoint, to: Peer) -> bool {
-        if endpoint.may_land(to) || self.staging.shared.contains_key(&to) {
+        if endpoint.may_land(to) || self.shared.contains_key(&to) {
             return true;
         }
         let landings = endpoint.domain().and_then(|domain| domain.map(to, region::LANDINGS).ok());
         let is_shared = landings.is_some();
-        self.staging.shared.extend(landings.map(|landings| (to, landings)));
+        self.shared.extend(landings.map(|landings| (to, landings)));
         is_shared
     }
 
     /// A rank of another node asks for bytes of neighbouring pages whose home should be here; `data`: where they are to land.
-    pub(super) fn serve_fetch(&mut self, from: Peer, fetch: Fetch, data: &[u8]) -> Result<(), CacheError> {
-        let Fetch { page, offset, bytes, .. } = fetch;
-        let refuse = |what: String| Err(CacheError::Protocol { who: self.layout.describe(from), what });
+    pub(super) fn serve_fetch(
+        &mut self,
+        cache: &mut CacheController,
+        from: Peer,
+        fetch: FetchRequest,
+        data: &[u8],
+    ) -> Result<(), CacheError> {
+        let FetchRequest { page, offset, bytes, .. } = fetch;
+        let refuse = |what: String| Err(CacheError::Protocol { who: cache.ctx.layout.describe(from), what });
         let Some(landing) = landing_of(data).filter(|_| (1..=FETCH_BYTES_MAX).contains(&bytes)) else {
             return refuse(format!("sent a malformed question for {bytes} bytes of page {page}"));
         };
         let is_outside = |landings: &Arc<Mapping>| !landings.contains(landing, bytes.into());
-        if self.staging.shared.get(&from).is_some_and(is_outside) {
+        if self.shared.get(&from).is_some_and(is_outside) {
             return refuse(format!(
                 "wants {bytes} bytes of page {page} to land at {landing}, behind its landings"
             ));
         }
-        if self.home_of(page) != Some(self.node) || !self.is_mine(page) || !self.has(&fetch) {
+        if cache.ctx.home_of(page) != Some(cache.ctx.node)
+            || !cache.ctx.is_mine(page)
+            || !Self::has(cache, &fetch)
+        {
             return refuse(format!("asked for {bytes} bytes at {offset} of page {page} at its home"));
         }
-        let (staged, waiting) = self.staging.peers.entry(from).or_default();
+        let (staged, waiting) = self.peers.entry(from).or_default();
         if waiting.len() >= ANSWERS_MAX {
             return refuse("asks and does not take its answers".into());
         }
@@ -106,32 +101,40 @@ impl Agent {
             return Ok(());
         }
         *staged += 1;
-        self.begin_fetch(from, fetch, landing)
+        self.begin_fetch(cache, from, fetch, landing)
     }
 
     /// Whether the first page's partition has all the bytes.
-    fn has(&self, &Fetch { page, offset, bytes, .. }: &Fetch) -> bool {
-        self.segments.partitions.find(page).is_some_and(|found| {
+    fn has(cache: &CacheController, &FetchRequest { page, offset, bytes, .. }: &FetchRequest) -> bool {
+        cache.ctx.segments.partitions.find(page).is_some_and(|found| {
             let first = u64::from(found.size.bytes()) * (page - found.first) + u64::from(offset);
             offset < found.size.bytes() && first + u64::from(bytes) <= found.bytes()
         })
     }
 
     /// It is the turn of this one, which has a place among those of its peer.
-    fn begin_fetch(&mut self, from: Peer, fetch: Fetch, landing: u64) -> Result<(), CacheError> {
-        let Fetch { page, offset, bytes, number } = fetch;
-        self.pool.count(Counter::InPlaceServed, 1);
-        if let Some(landings) = self.staging.shared.get(&from) {
+    fn begin_fetch(
+        &mut self,
+        cache: &mut CacheController,
+        from: Peer,
+        fetch: FetchRequest,
+        landing: u64,
+    ) -> Result<(), CacheError> {
+        let FetchRequest { page, offset, bytes, number } = fetch;
+        cache.ctx.count(Counter::InPlaceServed, 1);
+        if let Some(landings) = self.shared.get(&from) {
             // Checked when it came.
             let span = landings.span(landing as usize, bytes as usize);
-            return self.stage(Asker::Filled(from, number), page, offset, &span);
+            return cache.stage(WorkRequester::Filled(from, number), page, offset, &span);
         }
-        match self.staging.take(bytes) {
-            Ok(span) => self.stage(Asker::Landing(from, number, landing, span.clone()), page, offset, &span),
+        match self.take(bytes) {
+            Ok(span) => {
+                cache.stage(WorkRequester::Landing(from, number, landing, span.clone()), page, offset, &span)
+            }
             Err(error) => {
                 let errno = Errno::from_io_error(&error.source);
-                self.answer_failed(from, number, 0, Failure { errno, ..FailureKind::Unknown.into() });
-                self.staging.left.push_back(from);
+                cache.ctx.answer_failed(from, number, 0, Failure { errno, ..FailureKind::Unknown.into() });
+                self.left.push_back(from);
                 Ok(())
             }
         }
@@ -139,35 +142,36 @@ impl Agent {
 
     /// An answer has left, or will not be sent: its memory may be another's, and its place among those of its peer.
     pub(super) fn answer_left(&mut self, to: Peer, staged: &Span) {
-        if self.staging.kept.len() < KEPT_MAX {
-            self.staging.kept.push(staged.mapping().clone());
+        if self.kept.len() < KEPT_MAX {
+            self.kept.push(staged.mapping().clone());
         }
-        self.staging.left.push_back(to);
-    }
-
-    /// An answer without memory is on its way: its place among those of its peer may be another's.
-    pub(super) fn answer_filled(&mut self, to: Peer) {
-        self.staging.left.push_back(to);
+        self.left.push_back(to);
     }
 
     /// Gives the places of answers that have left to those that wait. True: there were some.
-    pub(super) fn go_on_fetching(&mut self) -> Result<bool, CacheError> {
+    pub(super) fn advance(&mut self, cache: &mut CacheController) -> Result<bool, CacheError> {
+        while let Some((peer, staged)) = cache.ctx.works.left.pop_front() {
+            match staged {
+                Some(staged) => self.answer_left(peer, &staged),
+                None => self.left.push_back(peer),
+            }
+        }
         let mut any = false;
-        while let Some(peer) = self.staging.left.pop_front() {
+        while let Some(peer) = self.left.pop_front() {
             any = true;
-            let Some((staged, waiting)) = self.staging.peers.get_mut(&peer) else { continue };
+            let Some((staged, waiting)) = self.peers.get_mut(&peer) else { continue };
             let Some((fetch, landing)) = waiting.pop_front() else {
                 *staged -= 1;
                 if *staged == 0 {
-                    self.staging.peers.remove(&peer);
+                    self.peers.remove(&peer);
                 }
                 continue;
             };
-            if self.has(&fetch) && !self.is_gone(fetch.page) {
-                self.begin_fetch(peer, fetch, landing)?;
+            if Self::has(cache, &fetch) && !cache.ctx.is_gone(fetch.page) {
+                self.begin_fetch(cache, peer, fetch, landing)?;
             } else {
-                self.answer_failed(peer, fetch.number, 0, FailureKind::NoSuchPage.into());
-                self.staging.left.push_back(peer);
+                cache.ctx.answer_failed(peer, fetch.number, 0, FailureKind::NoSuchPage.into());
+                self.left.push_back(peer);
             }
         }
         Ok(any)

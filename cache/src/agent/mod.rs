@@ -5,83 +5,75 @@
 //! outbox ([`Agent::flush`]). [`driver`] is the event loop around it in a real job; the simulation tests drive the same
 //! agent by hand.
 //!
+//! An agent has three floors, and code sees only those below its own:
+//!
+//! | floor | holds |
+//! |---|---|
+//! | [`Agent`], here and in the files beside | what comes in is handed to its part, and what ends is handed on |
+//! | [`controller`] | the cache controller: lines, directory, claims and mappings, by the protocol's tables |
+//! | [`context`] | what all parts use: pool, frames, NVMe operations, messages, answers |
+//!
+//! Parts beside the controller own what they know, and are handed the controller for what they need of it:
+//!
 //! | file | holds |
 //! |---|---|
-//! | `requests.rs` | what the ranks of the node ask for |
-//! | `lines/` | this node's copies: what ranks want, what messages do to them |
-//! | `homes.rs` | the directory of pages whose home is here |
-//! | `own.rs` | the short way of pages whose home is here and that nobody else has |
-//! | `claims.rs` | such pages that ranks bring in by themselves |
-//! | `mapped.rs` | pages that their owner uses through plain pointers |
-//! | `expected.rs` | which frames wait for a peer's bytes |
-//! | `parts.rs` | small gets that bring no page in |
-//! | `work.rs` | atomic updates, and other work on bytes of pages whose home is here |
+//! | `requests.rs` | requests of the ranks of the node |
+//! | `ahead.rs`, `eviction.rs` | read-ahead and prefetch; evicting ahead of need |
+//! | `balance.rs` | sharing the pool out among sizes of pages |
+//! | `checkpoints.rs`, `withdrawal.rs` | making segments durable; taking back the pages of one that goes |
 //! | `fetches.rs` | large gets of pages that stay at home |
-//! | `services.rs` | services of libraries |
-//! | `survive.rs` | going on when a node is lost |
-//! | `answers.rs` | telling ranks what has ended |
-//! | `room.rs` | frames: finding, evicting, giving back |
-//! | `victims.rs`, `balance.rs` | whom replacement chooses among; sharing the pool out among sizes of pages |
-//! | `prices.rs` | how long pages take, by where they come from |
-//! | `storage.rs` | NVMe operations in flight |
-//! | `segments.rs`, `withdrawal.rs` | segments of ranks: made, opened, made durable; taking back the pages of one that goes |
-//! | `ahead.rs` | read-ahead and prefetch |
-//! | `outbox.rs`, `wire.rs` | what is said to other agents |
-//! | `shards.rs` | sharing the pages out among threads, and what these tell each other |
+//! | `services.rs`, `survive.rs` | services of libraries; going on when a node is lost |
+//! | `items.rs`, `wire.rs` | what parts, and agents, hand to each other |
+//! | `shards.rs`, `expected.rs` | sharing the pages out among threads; which frames wait for a peer's bytes |
+//! | `driver.rs` | the event loop in a real job |
 //!
 //! No unsafe code: bytes are moved by spans.
 
 #![forbid(unsafe_code)]
 
 mod ahead;
-mod answers;
 mod balance;
-mod claims;
+mod checkpoints;
+mod context;
+mod controller;
 pub mod driver;
+mod eviction;
 mod expected;
 mod fetches;
-mod homes;
-mod lines;
-mod mapped;
-mod outbox;
-mod own;
-mod parts;
-mod prices;
+mod items;
 mod requests;
-mod room;
-mod segments;
 mod services;
 mod shards;
-mod storage;
 mod survive;
-mod victims;
 pub mod wire;
 mod withdrawal;
-mod work;
 
 use crate::error::CacheError;
-use crate::page::{PageInSegment, PageIndex};
-use crate::pool::{Counter, CounterSnapshot, FrameId, PoolAgent};
-use crate::protocol::trace::{Row, Taken};
-use crate::protocol::{InPlaceService, LineEvent, Message, home};
-use crate::read_ahead::{Detectors, ReadAheadSettings};
+use crate::page::PageIndex;
+use crate::partition::Partition;
+use crate::pool::{Counter, CounterSnapshot, PoolAgent};
+use crate::protocol::trace::Row;
+use crate::protocol::{LineEvent, Message, home};
+use crate::read_ahead::{Missed, ReadAheadSettings};
 use crate::request::{InPlace, InPlaceAnswer};
+use balance::Balance;
+use checkpoints::Checkpoints;
+pub use context::volume_name;
+use context::{Clock, LocalMessage, NodeContext, failure};
+use controller::{CacheController, Claims, CostModel, Deferred, HomePage, Lines, Mapped};
 pub use expected::Expected;
-use homes::HomePage;
-use lines::InPlaceWork;
-use outbox::{Outbox, Outgoing};
+use fetches::Fetches;
+use items::{FetchRequest, ShardMessage, StorageWork};
 use rustc_hash::FxHashMap;
-use segments::Segments;
-pub use segments::volume_name;
-use shards::Aside;
+use services::Services;
 pub use shards::Shards;
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use vgas_nvm::Volume;
+use std::time::Duration;
+use vgas_nvm::{PageDone, Volume};
 use vgas_rma::address::{Layout, NodeId, Peer};
 use vgas_rma::endpoint::Endpoint;
 use wire::{Beside, Coherence, Content};
+use withdrawal::Withdrawals;
 
 /// How an agent behaves; from the job's settings, each switchable for comparison.
 pub struct AgentOptions {
@@ -101,91 +93,14 @@ pub struct AgentOptions {
     pub read_nearest: bool,
 }
 
-/// For segments that are always served in place once a second node puts.
-const IN_PLACE_AT_ONCE: InPlaceService = InPlaceService { enter_after: 1, leave_after: u16::MAX };
-/// While so many readers of other pages are being sent theirs, readers of a page are supplied one after the other: links have enough to
-/// do, and the node that is the first to have each page must not send it to all.
-const SUPPLIED_BESIDE: usize = 4;
-
-/// What the agent decided to tell a rank or another agent's page, in its own queue: messages to oneself.
-#[derive(Debug)]
-enum Local {
-    /// A coherence message of this node to itself.
-    Coherence(Coherence),
-    /// The home applies a small operation to the home node's own copy.
-    Apply { page: PageIndex, write: bool, work: InPlaceWork },
-}
-
-/// Where the agent's time comes from.
-#[derive(Debug)]
-enum Clock {
-    Real(Instant),
-    /// Nanoseconds, as a simulation says.
-    Simulated(u64),
-}
-
-/// The agent's time.
-#[derive(Debug)]
-struct Time {
-    clock: Clock,
-    /// Milliseconds at the last look at the clock: once a turn, because a look costs as much as finding a page.
-    now_ms: u64,
-}
-
-impl Time {
-    /// Nanoseconds since the agent began.
-    fn nanoseconds(&self) -> u64 {
-        match self.clock {
-            Clock::Real(began) => began.elapsed().as_nanos() as u64,
-            Clock::Simulated(nanoseconds) => nanoseconds,
-        }
-    }
-}
-
-/// Who wants to see the rows of the protocol's tables that an agent takes.
-type Observer = Box<dyn FnMut(Row) + Send>;
-
-/// Answers that may wait for a peer: as many as a rank can wait for.
-const ANSWERS_MAX: usize = 1 << 16;
-
-/// How long a waiter has to copy a page that was fetched for it before the page may be taken away again. Long against
-/// a wake-up, short against a person.
-const RESERVATION: Duration = Duration::from_millis(4);
-
 /// The agent of one node, or one of its shards ([`Agent::in_shards`]).
 pub struct Agent {
-    node: NodeId,
-    /// Which shard this is, and what it shares with the others.
-    shard: u32,
-    shards: Arc<Shards>,
-    layout: Layout,
-    pool: PoolAgent,
-    options: AgentOptions,
-    lines: lines::Lines,
-    homes: FxHashMap<PageIndex, HomePage>,
-    /// Who is sending pages of these homes to readers.
-    sending: home::Sending,
-    prices: prices::Prices,
-    frames: room::Frames,
-    victims: victims::Victims,
-    balance: balance::Balance,
-    scans: Detectors,
-    answers: answers::Answers,
-    storage: storage::Storage,
-    segments: Segments,
-    mapped: mapped::Mapped,
-    parts: parts::Parts,
-    works: work::Works,
-    staging: fetches::Staging,
-    services: services::Services,
-    /// Most bytes of a message.
-    message_bytes_max: usize,
-    claims: claims::Claims,
-    /// What this node has said to itself.
-    local: VecDeque<Local>,
-    outbox: Outbox,
-    time: Time,
-    observer: Option<Observer>,
+    cache: CacheController,
+    balance: Balance,
+    checkpoints: Checkpoints,
+    withdrawals: Withdrawals,
+    fetches: Fetches,
+    services: Services,
 }
 
 impl Agent {
@@ -240,119 +155,109 @@ impl Agent {
         options: AgentOptions,
         shards: Arc<Shards>,
     ) -> Self {
-        let parts = parts::Parts::new(options.parts);
         Self {
-            outbox: Outbox::new(layout.peers(), options.batch, wire::SEVERAL_MAX),
-            segments: Segments::default(),
-            frames: room::Frames::new(),
-            victims: victims::Victims::new(options.replacement),
-            balance: balance::Balance::default(),
-            scans: Detectors::new(options.read_ahead),
-            shard: pool.shard(),
-            shards,
-            storage: storage::Storage::new(volume),
-            node,
-            prices: prices::Prices::new(layout.nodes()),
-            layout,
-            pool,
-            options,
-            lines: lines::Lines::default(),
-            homes: FxHashMap::default(),
-            sending: home::Sending::default(),
-            answers: answers::Answers::default(),
-            mapped: mapped::Mapped::default(),
-            parts,
-            works: work::Works::default(),
-            staging: fetches::Staging::default(),
-            services: services::Services::default(),
-            message_bytes_max: 0,
-            claims: claims::Claims::default(),
-            local: VecDeque::new(),
-            time: Time { clock: Clock::Real(Instant::now()), now_ms: 0 },
-            observer: None,
+            cache: CacheController {
+                costs: CostModel::new(layout.nodes()),
+                lines: Lines::default(),
+                homes: FxHashMap::default(),
+                sending: home::Sending::default(),
+                claims: Claims::default(),
+                mapped: Mapped::default(),
+                ctx: NodeContext::new(layout, node, pool, volume, options, shards),
+            },
+            balance: Balance::default(),
+            checkpoints: Checkpoints::default(),
+            withdrawals: Withdrawals::default(),
+            fetches: Fetches::default(),
+            services: Services::default(),
         }
     }
 
     /// The node this agent serves.
     pub fn node(&self) -> NodeId {
-        self.node
+        self.cache.ctx.node
     }
 
     /// The pool, for counters and tests.
     pub fn pool(&self) -> &PoolAgent {
-        &self.pool
+        self.cache.ctx.pool()
     }
 
     /// The volume, to sleep on its descriptor.
     pub fn volume(&mut self) -> &mut Volume {
-        &mut self.storage.volume
+        &mut self.cache.ctx.storage.volume
     }
 
     /// From now on the agent's time is what this says, in nanoseconds, and stands still in between: a simulation that
     /// is to be repeatable must not see the clock of the machine.
     pub fn simulate_time(&mut self, nanoseconds: u64) {
-        self.time.clock = Clock::Simulated(nanoseconds);
+        self.cache.ctx.time.clock = Clock::Simulated(nanoseconds);
     }
 
     /// Shows every row of the protocol's tables that the agent takes, in order, to be held against the tables by
     /// [`crate::protocol::trace::replay`].
     pub fn observe(&mut self, observer: impl FnMut(Row) + Send + 'static) {
-        self.observer = Some(Box::new(observer));
+        self.cache.ctx.observer = Some(Box::new(observer));
     }
 
     /// What the shards of the agent share.
     pub fn shards(&self) -> &Arc<Shards> {
-        &self.shards
+        &self.cache.ctx.shards
     }
 
     /// Which of them this is.
     pub fn shard(&self) -> u32 {
-        self.shard
+        self.cache.ctx.shard
     }
 
-    /// Whether a page is this shard's.
-    fn is_mine(&self, page: PageIndex) -> bool {
-        self.pool.layout().shard_of(page) == self.shard
-    }
-
-    /// What the node has counted: this shard of its agent and all its ranks.
-    pub fn counters(&self) -> CounterSnapshot {
-        let mut sum = self.pool.counters();
-        for local_rank in 0..self.pool.layout().spec().local_ranks {
-            if let Ok(rank) = self.pool.rank_counters(local_rank) {
-                sum.add(&rank);
-            }
-        }
-        sum
+    /// The partitions that this shard knows.
+    pub fn partitions(&self) -> impl Iterator<Item = &Partition> {
+        self.cache.ctx.segments.partitions.all()
     }
 
     /// The directory of this node's pages: how many entries it has, and their bytes ([`home::Home::bytes`]) with what the agent keeps beside
     /// each.
     pub fn directory_bytes(&self) -> (usize, usize) {
         let beside = size_of::<PageIndex>() + size_of::<HomePage>() - size_of::<home::Home>();
-        (self.homes.len(), self.homes.values().map(|page| page.home.bytes() + beside).sum())
+        (self.cache.homes.len(), self.cache.homes.values().map(|page| page.home.bytes() + beside).sum())
+    }
+
+    /// What the node has counted: this shard of its agent and all its ranks.
+    pub fn counters(&self) -> CounterSnapshot {
+        self.cache.ctx.counters()
+    }
+
+    /// Whether a rank has posted a fault that was not taken yet.
+    pub fn faults_wait(&self) -> bool {
+        self.cache.faults_wait()
+    }
+
+    /// Whether ranks are to leave pages, which no descriptor reports: look again soon.
+    pub fn revoking(&self) -> bool {
+        self.cache.ctx.revoking()
     }
 
     /// Another agent says something about a page; content has arrived in the frame that was named to it.
     pub fn on_message(&mut self, from: Peer, coherence: Coherence) -> Result<(), CacheError> {
-        let node = self.agent_node(from)?;
-        self.check_page(from, coherence.page)?;
-        self.hear_of_segments();
-        if coherence.message.is_for_home() && !self.attached(coherence.page) {
-            return Err(
-                self.violation(node, format!("asked for page {}, which no segment has", coherence.page))
-            );
+        let node = self.cache.ctx.agent_node(from)?;
+        self.cache.ctx.check_page(from, coherence.page)?;
+        self.cache.ctx.hear_of_segments();
+        if coherence.message.is_for_home() && !self.cache.ctx.attached(coherence.page) {
+            return Err(self
+                .cache
+                .ctx
+                .violation(node, format!("asked for page {}, which no segment has", coherence.page)));
         }
-        self.hear_of_filled()?;
-        self.receive(node, coherence)
+        self.cache.hear_of_filled()?;
+        self.cache.receive(node, coherence)
     }
 
     /// Another agent has filled a frame; which page it is, this one knows.
     pub fn on_content(&mut self, from: Peer, content: Content) -> Result<(), CacheError> {
         let Content { frame, message, origin } = content;
-        let Some(page) = self.shards.expected().page(frame) else {
-            let node = self.agent_node(from)?;
-            return Err(self.violation(node, format!("sent a page to frame {}, unasked", frame.0)));
+        let Some(page) = self.cache.ctx.shards.expected().page(frame) else {
+            let node = self.cache.ctx.agent_node(from)?;
+            return Err(self.cache.ctx.violation(node, format!("sent a page to frame {}, unasked", frame.0)));
         };
         self.on_message(from, Coherence { page, message, beside: Beside::Frame(frame), origin })
     }
@@ -372,13 +277,19 @@ impl Agent {
 
     /// A rank (or another agent, for a put posted to it) asks for a small operation on a page whose home is here.
     pub fn on_in_place(&mut self, from: Peer, operation: InPlace, data: &[u8]) -> Result<(), CacheError> {
-        self.hear_of_filled()?;
+        self.cache.hear_of_filled()?;
         if let InPlace::Partition { of, what, number } = operation {
-            return self.about_partition(from, of, what, number);
+            return self.withdrawals.about_partition(&mut self.cache, from, of, what, number);
         }
         let page = operation.page();
-        self.check_page(from, page)?;
-        self.serve_in_place(from, page, operation, data)
+        self.cache.ctx.check_page(from, page)?;
+        if let InPlace::Fetch { page, offset, bytes, number } = operation
+            && !self.cache.ctx.is_gone_here(page)
+        {
+            let fetch = FetchRequest { page, offset, bytes, number };
+            return self.fetches.serve_fetch(&mut self.cache, from, fetch, data);
+        }
+        self.cache.serve_in_place(from, page, operation, data)
     }
 
     /// A home answers an in-place put of this agent.
@@ -388,41 +299,43 @@ impl Agent {
         number: u32,
         answer: InPlaceAnswer,
     ) -> Result<(), CacheError> {
-        let page = self.lines.remote_puts.get(&number).map(|put| put.page());
-        if page.and_then(|page| self.home_of(page)).map(|home| self.layout.agent_of(home)) != Some(from) {
+        let page = self.cache.lines.remote_puts.get(&number).map(|put| put.page());
+        if page.and_then(|page| self.cache.ctx.home_of(page)).map(|home| self.cache.ctx.layout.agent_of(home))
+            != Some(from)
+        {
             return Err(CacheError::Protocol {
-                who: self.layout.describe(from),
+                who: self.cache.ctx.layout.describe(from),
                 what: format!("answered in-place put {number}, which it was not asked for"),
             });
         }
-        self.remote_put_ended(number, answer)
+        self.cache.remote_put_ended(number, answer)
     }
 
     /// Another shard of this agent says something.
-    fn on_aside(&mut self, aside: Aside) -> Result<(), CacheError> {
-        self.hear_of_filled()?;
-        match aside {
-            Aside::Unmapped(id, page) => self.unmapped(id, page),
-            Aside::UnmappedAll(id, page) => self.unmapped_all(id, page),
-            // Unless the page has gone its way meanwhile.
-            Aside::Filled(frame, page) if self.pool.page_in(frame)? == Some(page) => self.file(frame, page),
-            Aside::Filled(..) => Ok(()),
-            Aside::Clean(segment) => self.clean_part(segment),
-            Aside::Cleaned(segment, failure) => self.part_cleaned(segment, failure.map_or(Ok(()), Err)),
-            Aside::MakeRoom(size, frames) => {
-                self.was_asked_for_room(size, frames);
+    fn on_shard_message(&mut self, message: ShardMessage) -> Result<(), CacheError> {
+        self.cache.hear_of_filled()?;
+        match message {
+            ShardMessage::Unmapped(id, page) => self.cache.unmapped(id, page),
+            ShardMessage::UnmappedAll(id, page) => self.cache.unmapped_all(id, page),
+            ShardMessage::Filled(frame, page) => self.cache.file_if_there(frame, page),
+            ShardMessage::Clean(segment) => self.checkpoints.clean_part(&mut self.cache, segment),
+            ShardMessage::Cleaned(segment, failure) => {
+                self.checkpoints.part_cleaned(&mut self.cache, segment, failure.map_or(Ok(()), Err))
+            }
+            ShardMessage::MakeRoom(size, frames) => {
+                self.cache.ctx.was_asked_for_room(size, frames);
                 Ok(())
             }
-            Aside::Vacate(block) => self.vacate(block),
-            Aside::Withdraw(which) => self.withdraw_part(which),
-            Aside::Withdrawn(which) => self.part_withdrawn(which),
-            Aside::Forget(which) => {
-                self.forget_part(which);
+            ShardMessage::Vacate(block) => self.cache.vacate(block),
+            ShardMessage::Withdraw(which) => self.withdrawals.withdraw_part(&mut self.cache, which),
+            ShardMessage::Withdrawn(which) => self.withdrawals.part_withdrawn(&mut self.cache, which),
+            ShardMessage::Forget(which) => {
+                self.withdrawals.forget_part(&mut self.cache, which);
                 Ok(())
             }
-            Aside::Work(page, offset, work, one) => self.work_on(page, offset, work, one),
-            Aside::Worked(one, result) => {
-                self.worked(one, result);
+            ShardMessage::Work(page, offset, work, piece) => self.cache.work_on(page, offset, work, piece),
+            ShardMessage::Worked(piece, result) => {
+                self.cache.ctx.worked(piece, result);
                 Ok(())
             }
         }
@@ -431,39 +344,82 @@ impl Agent {
     /// Goes on with everything that can go on; true when something did. Never blocks.
     pub fn advance(&mut self) -> Result<bool, CacheError> {
         let mut progress = false;
-        self.look_at_clock();
-        progress |= self.hear_of_filled()?;
-        progress |= self.serve_parked()?;
-        if self.shards.count() == 1 {
-            self.take_faults()?;
+        self.cache.ctx.look_at_clock();
+        progress |= self.cache.hear_of_filled()?;
+        progress |= self.cache.serve_parked()?;
+        if self.cache.ctx.shards.count() == 1 {
+            self.cache.take_faults()?;
         }
-        progress |= self.serve_faults()?;
+        progress |= self.cache.serve_faults()?;
         // First of all, so that the NVMe works while checksums are taken.
-        self.issue_storage()?;
+        self.cache.ctx.issue_storage()?;
         progress |= self.poll_storage()?;
-        progress |= self.poll_revocations()?;
+        progress |= self.cache.poll_revocations()?;
         progress |= self.run_local()?;
-        progress |= self.go_on_fetching()?;
-        progress |= self.run_services()?;
-        progress |= !self.segments.withdrawals.is_empty() && self.go_on_withdrawing()?;
-        self.refill_reserve()?;
-        progress |= self.feed_starved()?;
+        progress |= self.fetches.advance(&mut self.cache)?;
+        progress |= self.services.run(&mut self.cache)?;
+        progress |= self.withdrawals.advance(&mut self.cache)?;
+        self.cache.ctx.refill_reserve()?;
+        self.cache.feed_unstaged()?;
+        progress |= self.cache.feed_starved()?;
         progress |= self.fetch_later()?;
         self.make_room()?;
         // Evictions of clean pages of this node's own end here, so that their frames are there for the next turn.
         progress |= self.run_local()?;
-        progress |= self.poll_revocations()?;
-        self.issue_storage()?;
-        if !self.frames.hungry.is_empty() {
-            self.feed_hungry()?;
+        progress |= self.cache.poll_revocations()?;
+        self.cache.ctx.issue_storage()?;
+        if !self.cache.ctx.frames.hungry.is_empty() {
+            self.cache.ctx.feed_hungry()?;
         }
-        self.tell()?;
+        self.cache.ctx.tell()?;
         Ok(progress)
+    }
+
+    /// Takes what the NVMe has done.
+    pub(super) fn poll_storage(&mut self) -> Result<bool, CacheError> {
+        let mut done = std::mem::take(&mut self.cache.ctx.storage.done);
+        self.cache.ctx.storage.volume.poll(&mut done)?;
+        let any = !done.is_empty();
+        for PageDone { key, result } in done.drain(..) {
+            let Some(work) = self.cache.ctx.storage.keys.remove(key) else { continue };
+            if let StorageWork::Part(number) = work {
+                self.cache.part_read(number, Some(result))?;
+                continue;
+            }
+            let result = result.map_err(|error| {
+                let failure = failure(&error, self.cache.ctx.node);
+                if let StorageWork::Flush(segment) = work {
+                    self.cache.ctx.segments.complain(segment, &error);
+                } else if let StorageWork::Step(segment, _) = work {
+                    self.cache.ctx.segments.complain(segment, &error);
+                }
+                self.cache.ctx.storage.failures.tell(failure, &error);
+                failure
+            });
+            match work {
+                StorageWork::Read(page) | StorageWork::Write(page) => {
+                    self.cache.stored(page, work, result)?
+                }
+                StorageWork::Copy { page, original, copy } => {
+                    self.cache.copy_stored(page, original, copy, result)?;
+                }
+                StorageWork::Flush(segment) => self.checkpoints.flushed(&mut self.cache, segment, result)?,
+                StorageWork::Step(_, waiter) => {
+                    self.checkpoints.step_done(&mut self.cache, waiter, result)?
+                }
+                StorageWork::Part(_) => {}
+            }
+        }
+        self.cache.ctx.storage.done = done;
+        // Before room is made: ranks copy meanwhile.
+        self.cache.ctx.tell()?;
+        Ok(any)
     }
 
     /// Hands what was said to the conduits, and wakes the ranks whose operations ended.
     pub fn flush(&mut self, endpoint: &Endpoint) -> Result<bool, CacheError> {
-        let flushed = self.outbox.flush(endpoint)?;
+        let ctx = &mut self.cache.ctx;
+        let flushed = ctx.outbox.flush(endpoint)?;
         if flushed.messages > 0 {
             let counters = [
                 Counter::RequestMessages,
@@ -473,21 +429,21 @@ impl Agent {
             ];
             for (counter, count) in counters.into_iter().zip(flushed.kinds) {
                 if count > 0 {
-                    self.pool.count(counter, count);
+                    ctx.count(counter, count);
                 }
             }
-            self.pool.count(Counter::DataBytes, flushed.data_bytes);
-            self.pool.count(Counter::ControlBytes, flushed.control_bytes);
+            ctx.count(Counter::DataBytes, flushed.data_bytes);
+            ctx.count(Counter::ControlBytes, flushed.control_bytes);
         }
         let any = flushed.messages > 0 || !flushed.frames.is_empty() || !flushed.staged.is_empty();
         for frame in flushed.frames {
-            self.sent(frame)?;
+            ctx.sent(frame)?;
         }
         for (to, staged) in flushed.staged {
-            self.answer_left(to, &staged);
+            self.fetches.answer_left(to, &staged);
         }
-        self.tell()?;
-        for peer in self.answers.rings.drain(..) {
+        ctx.tell()?;
+        for peer in ctx.answers.rings.drain(..) {
             endpoint.ring(peer);
         }
         Ok(any)
@@ -495,195 +451,66 @@ impl Agent {
 
     /// Whether something is in flight that another turn may go on with.
     pub fn busy(&self) -> bool {
-        self.revoking()
-            || !self.outbox.is_empty()
-            || !self.local.is_empty()
-            || self.services.is_behind()
-            || self.is_vacating()
-            || self.is_withdrawing()
-    }
-
-    /// Whether ranks are to leave pages, which no descriptor reports: look again soon.
-    pub fn revoking(&self) -> bool {
-        self.pool.revoking()
+        let ctx = &self.cache.ctx;
+        ctx.revoking()
+            || !ctx.outbox.is_empty()
+            || !ctx.local.is_empty()
+            || !ctx.works.ended.is_empty()
+            || self.balance.is_vacating()
+            || self.withdrawals.is_withdrawing()
     }
 
     /// Whether the NVMe has something to do for it: answers come in less time than it takes to be woken twice.
     fn awaits_storage(&self) -> bool {
-        !self.storage.keys.is_empty()
+        !self.cache.ctx.storage.keys.is_empty()
     }
 
     /// How long it may sleep when nothing arrives.
     pub fn max_sleep(&self) -> Duration {
+        let ctx = &self.cache.ctx;
         // Frames that are reserved become evictable without anybody saying so.
-        let waiting = !self.frames.starved.is_empty()
-            || !self.frames.unstaged.is_empty()
-            || self.is_vacating()
-            || self.is_withdrawing();
+        let waiting = !ctx.frames.starved.is_empty()
+            || !ctx.frames.unstaged.is_empty()
+            || self.balance.is_vacating()
+            || self.withdrawals.is_withdrawing();
         // What others ring for wakes the first shard alone.
-        let rung_elsewhere = self.shards.count() > 1
-            && (self.claims.has_any_parked() || !self.frames.hungry.is_empty() || self.outbox.has_unsent());
-        let milliseconds = match self.services.max_sleep_ms(self.time.now_ms) {
-            _ if self.services.is_behind() => 0,
+        let rung_elsewhere = ctx.shards.count() > 1
+            && (self.cache.claims.has_any_parked()
+                || !ctx.frames.hungry.is_empty()
+                || ctx.outbox.has_unsent());
+        let milliseconds = match self.services.max_sleep_ms(ctx.time.now_ms) {
+            _ if !ctx.works.ended.is_empty() => 0,
             _ if waiting || rung_elsewhere => 1,
             again => again.unwrap_or(1000).min(1000),
         };
         Duration::from_millis(milliseconds)
     }
 
-    fn look_at_clock(&mut self) {
-        let now_ms = self.time.nanoseconds() / 1_000_000;
-        if now_ms != self.time.now_ms {
-            self.time.now_ms = now_ms;
-            if self.shard == 0 {
-                self.pool.tick();
-            }
-        }
-    }
-
-    /// One step of the directory entry of a page whose home is here.
-    fn step_home(
-        &mut self,
-        page: PageIndex,
-        event: home::HomeEvent,
-    ) -> Result<home::HomeActions, crate::protocol::Violation> {
-        let mut parameters = self.home_parameters(page);
-        let (node, pool, pages, observer) =
-            (self.node, &self.pool, &mut self.lines.pages, &mut self.observer);
-        let entry = self.homes.entry(page).or_insert_with(|| own::implied(node, pool, pages, page));
-        let home = entry.directory();
-        let mut sending = self.sending;
-        sending.end(home.suppliers());
-        parameters.side_by_side &= sending.all() < SUPPLIED_BESIDE;
-        parameters.sending = sending;
-        let stepped = home::step_observed(home, &parameters, event, &mut |state, event, next| {
-            if let Some(observe) = observer {
-                observe(Row { page: page.0, node, taken: Taken::Home(state, event, next) });
-            }
-        });
-        sending.begin(home.suppliers());
-        self.sending = sending;
-        stepped
-    }
-
-    /// What the home of a page goes by: the job's settings, and the policy of the page's segment.
-    fn home_parameters(&self, page: PageIndex) -> home::Parameters {
-        let job = self.options.home;
-        match self.segments.partitions.find(page) {
-            Some(partition) if partition.policy.in_place => {
-                home::Parameters { in_place: Some(IN_PLACE_AT_ONCE), ..job }
-            }
-            _ => job,
-        }
-    }
-
     fn run_local(&mut self) -> Result<bool, CacheError> {
         let mut any = false;
-        while let Some(local) = self.local.pop_front() {
+        while let Some(local) = self.cache.ctx.local.pop_front() {
             any = true;
             match local {
-                Local::Coherence(coherence) => self.receive(self.node, coherence)?,
-                Local::Apply { page, write, work } => {
-                    self.line_event(page, lines::Deferred::apply(LineEvent::Apply { write }, work))?;
+                LocalMessage::Coherence(coherence) => self.cache.receive(self.cache.ctx.node, coherence)?,
+                LocalMessage::Cleaned(file, result) => {
+                    self.checkpoints.part_cleaned(&mut self.cache, file, result)?
+                }
+                LocalMessage::MapMissed(page) => {
+                    self.missed(&Missed::all(page..page + 1))?;
+                    self.reached(page..page + 1)?;
+                }
+                LocalMessage::AheadUsed(page) => self.used_ahead(page)?,
+                LocalMessage::Apply { page, write, work } => {
+                    self.cache.line_event(page, Deferred::apply(LineEvent::Apply { write }, work))?;
                 }
             }
         }
         Ok(any)
     }
 
-    /// A message of this protocol, from this node or another, to the home or the line here.
-    fn receive(&mut self, from: NodeId, coherence: Coherence) -> Result<(), CacheError> {
-        if coherence.message.is_for_home() {
-            if self.home_of(coherence.page) != Some(self.node) {
-                return Err(self.violation(from, "spoke to the wrong home"));
-            }
-            if self.meets_claim(coherence.page)? {
-                self.park(coherence.page, claims::Parked::Home(from, coherence));
-                return Ok(());
-            }
-            self.home_message(from, coherence)
-        } else {
-            // The answer would seem to be this node's own mistake.
-            if from != self.node && coherence.message.requester() == Some(self.node) {
-                return Err(self.violation(from, "asks this node to answer itself"));
-            }
-            let event = LineEvent::Message { from, message: coherence.message };
-            self.line_event(
-                coherence.page,
-                lines::Deferred::message(event, coherence.beside, coherence.origin),
-            )
-        }
-    }
-
-    /// Says something to a node, this one included.
-    fn say(&mut self, to: NodeId, coherence: Coherence) {
-        if to == self.node {
-            self.local.push_back(Local::Coherence(coherence));
-        } else {
-            self.outbox.push(self.layout.agent_of(to), Outgoing::Coherence(coherence));
-        }
-    }
-
-    /// Sends a page to a node's frame, which is not this node's.
-    fn say_with_page(&mut self, to: NodeId, coherence: Coherence, frame: FrameId) -> Result<(), CacheError> {
-        let from = self.pool.frame_span(frame)?;
-        self.frames.sending.entry(frame).or_insert((0, false)).0 += 1;
-        let Some(into) = coherence.beside.frame() else {
-            return Err(self.violation(to, "wants a page, and named no frame for it"));
-        };
-        self.outbox.push(self.layout.agent_of(to), Outgoing::Data { coherence, from, frame, into });
-        Ok(())
-    }
-
-    fn home_of(&self, page: PageIndex) -> Option<NodeId> {
-        let (owner, _) = self.pool.layout().locate(page)?;
-        Some(self.layout.node_of(owner))
-    }
-
-    /// Where a page is in this node's volume; none of a page whose home is elsewhere, or that no segment has.
-    fn stored_in(&self, page: PageIndex) -> Option<(u32, PageInSegment)> {
-        let found = self.segments.partitions.find(page)?;
-        (self.layout.node_of(found.owner) == self.node).then(|| found.stored_in(page))
-    }
-
-    fn check_page(&self, from: Peer, page: PageIndex) -> Result<(), CacheError> {
-        if page.0 < self.pool.layout().pages() {
-            return Ok(());
-        }
-        Err(CacheError::Protocol {
-            who: self.layout.describe(from),
-            what: format!("page {page} of {}", self.pool.layout().pages()),
-        })
-    }
-
-    fn local_rank(&self, from: Peer) -> Result<u32, CacheError> {
-        let ranks = self.layout.ranks_of(self.node);
-        match self.layout.rank_of_peer(from) {
-            Some(rank) if ranks.contains(&rank.0) => Ok(rank.0 - ranks.start),
-            _ => Err(CacheError::Protocol {
-                who: self.layout.describe(from),
-                what: format!("asked the agent of {}, which is not its own", self.node),
-            }),
-        }
-    }
-
-    fn agent_node(&self, from: Peer) -> Result<NodeId, CacheError> {
-        match self.layout.rank_of_peer(from) {
-            None if self.layout.contains(from) => Ok(self.layout.node_of_peer(from)),
-            _ => Err(CacheError::Protocol {
-                who: self.layout.describe(from),
-                what: "sent a coherence message, which only agents do".into(),
-            }),
-        }
-    }
-
-    fn violation(&self, from: NodeId, what: impl Into<String>) -> CacheError {
-        CacheError::Protocol { who: self.layout.describe(self.layout.agent_of(from)), what: what.into() }
-    }
-
-    /// A message that names nothing beside its page.
-    fn plain(page: PageIndex, message: Message) -> Coherence {
-        Coherence::new(page, message, Beside::Nothing)
+    /// Gives this node its services; before the first message.
+    pub fn set_services(&mut self, services: crate::service::Services) {
+        self.services = Services::new(services);
     }
 }
 

@@ -3,15 +3,15 @@
 //! What a service says is carried out when it has returned; what ends of that, it hears in the next turn, so that no call of it
 //! happens inside of another.
 
+use super::context::Outgoing;
+use super::controller::CacheController;
+use super::items::{ANSWERS_MAX, FrameWork};
 use super::shards::Incoming;
-use super::work::FrameWork;
-use super::{ANSWERS_MAX, Agent, Outgoing};
-use crate::error::{CacheError, Failure};
+use crate::error::CacheError;
 use crate::pool::Counter;
 use crate::request::service_words::{CALL, COUNTS, PASSED, TELL, WHAT_BITS};
 use crate::service::{Bare, Call, Order, Registered, ServiceCounts, ServiceError, encode, number_of};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
 use vgas_rma::address::{NodeId, Peer};
 
 /// How soon [`crate::service::Service::again`] follows, in milliseconds.
@@ -43,8 +43,6 @@ pub(super) struct Services {
     next: u32,
     /// Calls that each peer waits for.
     calling: FxHashMap<Peer, usize>,
-    /// What has ended of work on pages.
-    ended: VecDeque<(usize, u64, Result<Vec<u8>, Failure>)>,
     /// Kept for its allocation.
     orders: Vec<Order>,
     /// Nodes without which the job goes on.
@@ -67,11 +65,6 @@ impl Services {
         self.running.get(service).is_some_and(|running| running.service.library().is_owner())
     }
 
-    /// Work on pages has ended; the service hears of it in the next turn.
-    pub fn ended(&mut self, service: usize, ticket: u64, result: Result<Vec<u8>, Failure>) {
-        self.ended.push_back((service, ticket, result));
-    }
-
     /// In how many milliseconds something is to be done, if nothing comes before.
     pub fn max_sleep_ms(&self, now_ms: u64) -> Option<u64> {
         let again = self.running.iter().filter_map(|running| running.again_ms).min();
@@ -82,82 +75,81 @@ impl Services {
     pub fn lost(&self) -> &[NodeId] {
         &self.lost
     }
-
-    /// Whether a service has not heard yet of something that has ended.
-    pub fn is_behind(&self) -> bool {
-        !self.ended.is_empty()
-    }
 }
 
-impl Agent {
-    /// Gives this node its services; before the first message.
-    pub fn set_services(&mut self, services: crate::service::Services) {
-        self.services = Services::new(services);
-    }
-
+impl Services {
     /// Somebody calls a service.
     pub(super) fn on_service(
         &mut self,
+        cache: &mut CacheController,
         from: Peer,
         [slot, number, what]: [u32; 3],
         bytes: &[u8],
     ) -> Result<(), CacheError> {
         if what & ((1 << WHAT_BITS) - 1) == PASSED {
-            return self.on_passed(from, Peer(what >> WHAT_BITS), [slot, number], bytes);
+            return self.on_passed(cache, from, Peer(what >> WHAT_BITS), [slot, number], bytes);
         }
         let is_awaited = what != TELL;
-        let calling = self.services.calling.entry(from).or_default();
-        if is_awaited && (*calling >= ANSWERS_MAX || self.outbox.waiting_for(from) >= ANSWERS_MAX) {
+        let calling = self.calling.entry(from).or_default();
+        if is_awaited && (*calling >= ANSWERS_MAX || cache.ctx.outbox.waiting_for(from) >= ANSWERS_MAX) {
             return Err(CacheError::Protocol {
-                who: self.layout.describe(from),
+                who: cache.ctx.layout.describe(from),
                 what: "calls services and does not take their answers".into(),
             });
         }
         *calling += usize::from(is_awaited);
-        self.call_service(Call { from, slot: is_awaited.then_some(slot) }, number, what, bytes)
+        self.call_service(cache, Call { from, slot: is_awaited.then_some(slot) }, number, what, bytes)
     }
 
     /// The agent of another node leaves the call of a rank to this one.
     fn on_passed(
         &mut self,
+        cache: &mut CacheController,
         from: Peer,
         caller: Peer,
         [slot, number]: [u32; 2],
         bytes: &[u8],
     ) -> Result<(), CacheError> {
-        let refuse = |what: String| Err(CacheError::Protocol { who: self.layout.describe(from), what });
-        if self.layout.rank_of_peer(from).is_some() || self.layout.rank_of_peer(caller).is_none() {
+        let refuse = |what: String| Err(CacheError::Protocol { who: cache.ctx.layout.describe(from), what });
+        if cache.ctx.layout.rank_of_peer(from).is_some() || cache.ctx.layout.rank_of_peer(caller).is_none() {
             return refuse(format!("passes on a call that {caller} is to have made"));
         }
-        let calling = self.services.calling.entry(caller).or_default();
-        if *calling >= ANSWERS_MAX || self.outbox.waiting_for(caller) >= ANSWERS_MAX {
+        let calling = self.calling.entry(caller).or_default();
+        if *calling >= ANSWERS_MAX || cache.ctx.outbox.waiting_for(caller) >= ANSWERS_MAX {
             return refuse("passes on more calls than are answered".into());
         }
         *calling += 1;
-        self.call_service(Call { from: caller, slot: Some(slot) }, number, CALL, bytes)
+        self.call_service(cache, Call { from: caller, slot: Some(slot) }, number, CALL, bytes)
     }
 
-    fn call_service(&mut self, call: Call, number: u32, what: u32, bytes: &[u8]) -> Result<(), CacheError> {
+    fn call_service(
+        &mut self,
+        cache: &mut CacheController,
+        call: Call,
+        number: u32,
+        what: u32,
+        bytes: &[u8],
+    ) -> Result<(), CacheError> {
         let from = call.from;
-        let Some(index) = self.services.running.iter().position(|running| running.number == number) else {
-            self.answer_call(call, Err(ServiceError::Unknown));
+        let Some(index) = self.running.iter().position(|running| running.number == number) else {
+            self.answer_call(cache, call, Err(ServiceError::Unknown));
             return Ok(());
         };
         if what == COUNTS {
-            let counts = encode(&self.services.running[index].counts);
-            self.answer_call(call, counts);
+            let counts = encode(&self.running[index].counts);
+            self.answer_call(cache, call, counts);
             return Ok(());
         }
-        tracing::trace!(service = self.services.running[index].service.name(), %from, "called");
-        self.pool.count(Counter::ServiceCalls, 1);
+        tracing::trace!(service = self.running[index].service.name(), %from, "called");
+        cache.ctx.count(Counter::ServiceCalls, 1);
         let mut refused = None;
-        self.with_service(index, |service, home| refused = service.called(call, bytes, home).err())?;
-        let counts = &mut self.services.running[index].counts;
+        self.with_service(cache, index, |service, home| refused = service.called(call, bytes, home).err())?;
+        let counts = &mut self.running[index].counts;
         match refused {
             None => counts.calls += 1,
             Some(call) => {
                 counts.refused += 1;
-                self.answer_call(call, Err(ServiceError::Request));
+                self.answer_call(cache, call, Err(ServiceError::Request));
             }
         }
         Ok(())
@@ -166,56 +158,57 @@ impl Agent {
     /// A service of another node, or of this one, answers one of this node.
     pub(super) fn on_service_answer(
         &mut self,
+        cache: &mut CacheController,
         from: Peer,
         slot: u32,
         answer: Result<&[u8], ServiceError>,
     ) -> Result<(), CacheError> {
-        let asked = self.services.asked.get(&slot).filter(|asked| self.layout.agent_of(asked.node) == from);
-        if asked.is_none() && self.services.lost.contains(&self.layout.node_of_peer(from)) {
+        let asked = self.asked.get(&slot).filter(|asked| cache.ctx.layout.agent_of(asked.node) == from);
+        if asked.is_none() && self.lost.contains(&cache.ctx.layout.node_of_peer(from)) {
             // It came before the loss was heard of.
             return Ok(());
         }
         if asked.is_none() {
             return Err(CacheError::Protocol {
-                who: self.layout.describe(from),
+                who: cache.ctx.layout.describe(from),
                 what: format!("answered question {slot}, which it was not asked"),
             });
         }
-        let Some(Asked { service, ticket, .. }) = self.services.asked.remove(&slot) else { return Ok(()) };
-        self.with_service(service, |service, home| service.answered(ticket, answer, home))
+        let Some(Asked { service, ticket, .. }) = self.asked.remove(&slot) else { return Ok(()) };
+        self.with_service(cache, service, |service, home| service.answered(ticket, answer, home))
     }
 
     /// A node is lost: nobody there answers, or waits for an answer.
-    pub(super) fn lose_for_services(&mut self, node: NodeId) -> Result<(), CacheError> {
-        self.services.lost.push(node);
-        let layout = &self.layout;
-        self.services.calling.retain(|from, _| layout.node_of_peer(*from) != node);
+    pub(super) fn lose_node(&mut self, cache: &mut CacheController, node: NodeId) -> Result<(), CacheError> {
+        self.lost.push(node);
+        let layout = &cache.ctx.layout;
+        self.calling.retain(|from, _| layout.node_of_peer(*from) != node);
         let mut asked: Vec<Asked> =
-            self.services.asked.extract_if(|_, asked| asked.node == node).map(|(_, asked)| asked).collect();
+            self.asked.extract_if(|_, asked| asked.node == node).map(|(_, asked)| asked).collect();
         asked.sort_by_key(|asked| asked.ticket);
         for Asked { service, ticket, .. } in asked {
-            self.with_service(service, |service, home| {
+            self.with_service(cache, service, |service, home| {
                 service.answered(ticket, Err(ServiceError::Lost), home);
             })?;
         }
-        for index in 0..self.services.running.len() {
-            self.with_service(index, |service, home| service.lost(node, home))?;
+        for index in 0..self.running.len() {
+            self.with_service(cache, index, |service, home| service.lost(node, home))?;
         }
         Ok(())
     }
 
     /// Tells services what has ended, and what time it is.
-    pub(super) fn run_services(&mut self) -> Result<bool, CacheError> {
+    pub(super) fn run(&mut self, cache: &mut CacheController) -> Result<bool, CacheError> {
         let mut any = false;
-        while let Some((index, ticket, result)) = self.services.ended.pop_front() {
+        while let Some((index, ticket, result)) = cache.ctx.works.ended.pop_front() {
             any = true;
-            self.with_service(index, |service, home| service.done(ticket, result, home))?;
+            self.with_service(cache, index, |service, home| service.done(ticket, result, home))?;
         }
-        for index in 0..self.services.running.len() {
-            let again = &mut self.services.running[index].again_ms;
-            if again.take_if(|at| *at <= self.time.now_ms).is_some() {
+        for index in 0..self.running.len() {
+            let again = &mut self.running[index].again_ms;
+            if again.take_if(|at| *at <= cache.ctx.time.now_ms).is_some() {
                 any = true;
-                self.with_service(index, |service, home| service.again(home))?;
+                self.with_service(cache, index, |service, home| service.again(home))?;
             }
         }
         Ok(any)
@@ -224,51 +217,69 @@ impl Agent {
     /// Calls a service, and carries out what it says.
     fn with_service(
         &mut self,
+        cache: &mut CacheController,
         index: usize,
         call: impl FnOnce(&mut dyn Registered, Bare<'_>),
     ) -> Result<(), CacheError> {
-        let mut orders = std::mem::take(&mut self.services.orders);
-        if let Some(running) = self.services.running.get_mut(index) {
-            let (layout, node, now_ms) = (&self.layout, self.node, self.time.now_ms);
+        let mut orders = std::mem::take(&mut self.orders);
+        if let Some(running) = self.running.get_mut(index) {
+            let (layout, node, now_ms) = (&cache.ctx.layout, cache.ctx.node, cache.ctx.time.now_ms);
             call(&mut *running.service, Bare { layout, node, now_ms, orders: &mut orders });
         }
         for order in orders.drain(..) {
-            self.carry_out(index, order)?;
+            self.carry_out(cache, index, order)?;
         }
-        self.services.orders = orders;
+        self.orders = orders;
         Ok(())
     }
 
-    fn carry_out(&mut self, index: usize, order: Order) -> Result<(), CacheError> {
-        let Running { number, counts, again_ms, .. } = &mut self.services.running[index];
+    fn carry_out(
+        &mut self,
+        cache: &mut CacheController,
+        index: usize,
+        order: Order,
+    ) -> Result<(), CacheError> {
+        let Running { number, counts, again_ms, .. } = &mut self.running[index];
         let number = *number;
         match order {
             Order::Answer(call, answer) => {
                 counts.answers += 1;
-                self.answer_call(call, answer);
+                self.answer_call(cache, call, answer);
             }
             Order::CallAgain => {
-                again_ms.get_or_insert(self.time.now_ms + AGAIN_MS);
+                again_ms.get_or_insert(cache.ctx.time.now_ms + AGAIN_MS);
             }
             Order::Ask(node, question, ticket) => {
                 counts.asked += 1;
-                self.ask_service(index, number, node, question, ticket)?;
+                self.ask_service(cache, index, number, node, question, ticket)?;
             }
             Order::PassOn(node, request, call) => {
                 counts.asked += 1;
-                self.pass_on(number, node, request, call);
+                self.pass_on(cache, number, node, request, call);
             }
             Order::Read { of, offset, bytes, ticket, only_here } => {
                 counts.pages += 1;
                 let kind = if only_here { FrameWork::ReadInMemory } else { FrameWork::Read };
                 let work = |piece: std::ops::Range<usize>| kind(piece.len() as u32);
-                self.work_for_service(index, ticket, (of, offset, bytes), work, bytes as usize)?;
+                cache.work_for_service(
+                    (index, self.is_owner(index)),
+                    ticket,
+                    (of, offset, bytes),
+                    work,
+                    bytes as usize,
+                )?;
             }
             Order::Write { of, offset, data, ticket } => {
                 counts.pages += 1;
                 let work = |piece: std::ops::Range<usize>| FrameWork::Write(data[piece].into());
                 let bytes = u32::try_from(data.len()).unwrap_or(0);
-                self.work_for_service(index, ticket, (of, offset, bytes), work, 0)?;
+                cache.work_for_service(
+                    (index, self.is_owner(index)),
+                    ticket,
+                    (of, offset, bytes),
+                    work,
+                    0,
+                )?;
             }
             Order::Update { of, offset, update, ticket } => {
                 counts.pages += 1;
@@ -276,7 +287,13 @@ impl Agent {
                 let bytes = update.word.bytes();
                 let bytes = if offset.is_multiple_of(u64::from(bytes)) { bytes } else { 0 };
                 let work = |_| FrameWork::Update(update);
-                self.work_for_service(index, ticket, (of, offset, bytes), work, 8)?;
+                cache.work_for_service(
+                    (index, self.is_owner(index)),
+                    ticket,
+                    (of, offset, bytes),
+                    work,
+                    8,
+                )?;
             }
         }
         Ok(())
@@ -284,79 +301,94 @@ impl Agent {
 
     fn ask_service(
         &mut self,
+        cache: &mut CacheController,
         service: usize,
         number: u32,
         node: NodeId,
         question: Result<Vec<u8>, ServiceError>,
         ticket: u64,
     ) -> Result<(), CacheError> {
-        let question = question.and_then(|bytes| self.fitting(bytes));
+        let question = question.and_then(|bytes| self.fitting(cache, bytes));
         let bytes = match question {
-            Ok(_) if self.services.lost.contains(&node) => {
-                return self.with_service(service, |service, home| {
+            Ok(_) if self.lost.contains(&node) => {
+                return self.with_service(cache, service, |service, home| {
                     service.answered(ticket, Err(ServiceError::Lost), home);
                 });
             }
-            Ok(bytes) if node.0 < self.layout.nodes() => bytes,
+            Ok(bytes) if node.0 < cache.ctx.layout.nodes() => bytes,
             refused => {
                 let error = refused.err().unwrap_or(ServiceError::Unknown);
-                return self
-                    .with_service(service, |service, home| service.answered(ticket, Err(error), home));
+                return self.with_service(cache, service, |service, home| {
+                    service.answered(ticket, Err(error), home)
+                });
             }
         };
-        while self.services.asked.contains_key(&self.services.next) {
-            self.services.next = self.services.next.wrapping_add(1);
+        while self.asked.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
         }
-        let slot = self.services.next;
-        self.services.next = slot.wrapping_add(1);
-        self.services.asked.insert(slot, Asked { service, node, ticket });
-        let (to, words) = (self.layout.agent_of(node), [slot, number, CALL]);
-        if node == self.node {
-            self.shards.route(Incoming::Service(to, words, bytes.into()));
+        let slot = self.next;
+        self.next = slot.wrapping_add(1);
+        self.asked.insert(slot, Asked { service, node, ticket });
+        let (to, words) = (cache.ctx.layout.agent_of(node), [slot, number, CALL]);
+        if node == cache.ctx.node {
+            cache.ctx.shards.route(Incoming::Service(to, words, bytes.into()));
         } else {
-            self.outbox.push(to, Outgoing::Service { words, bytes });
+            cache.ctx.outbox.push(to, Outgoing::Service { words, bytes });
         }
         Ok(())
     }
 
-    fn pass_on(&mut self, number: u32, node: NodeId, request: Result<Vec<u8>, ServiceError>, call: Call) {
-        let is_ranks = self.layout.rank_of_peer(call.from).is_some() && node.0 < self.layout.nodes();
-        let (bytes, slot) = match (request.and_then(|bytes| self.fitting(bytes)), call.slot) {
+    fn pass_on(
+        &mut self,
+        cache: &mut CacheController,
+        number: u32,
+        node: NodeId,
+        request: Result<Vec<u8>, ServiceError>,
+        call: Call,
+    ) {
+        let is_ranks =
+            cache.ctx.layout.rank_of_peer(call.from).is_some() && node.0 < cache.ctx.layout.nodes();
+        let (bytes, slot) = match (request.and_then(|bytes| self.fitting(cache, bytes)), call.slot) {
             (Ok(bytes), Some(slot)) if is_ranks => (bytes, slot),
             (refused, _) => {
-                return self.answer_call(call, Err(refused.err().unwrap_or(ServiceError::Unknown)));
+                return self.answer_call(cache, call, Err(refused.err().unwrap_or(ServiceError::Unknown)));
             }
         };
-        if let Some(calling) = self.services.calling.get_mut(&call.from) {
+        if let Some(calling) = self.calling.get_mut(&call.from) {
             *calling = calling.saturating_sub(1);
         }
         let words = [slot, number, PASSED | call.from.0 << WHAT_BITS];
-        let to = self.layout.agent_of(node);
-        if node == self.node {
-            self.shards.route(Incoming::Service(to, words, bytes.into()));
+        let to = cache.ctx.layout.agent_of(node);
+        if node == cache.ctx.node {
+            cache.ctx.shards.route(Incoming::Service(to, words, bytes.into()));
         } else {
-            self.outbox.push(to, Outgoing::Service { words, bytes });
+            cache.ctx.outbox.push(to, Outgoing::Service { words, bytes });
         }
     }
 
-    fn fitting(&self, bytes: Vec<u8>) -> Result<Vec<u8>, ServiceError> {
-        if bytes.len() <= self.message_bytes_max { Ok(bytes) } else { Err(ServiceError::TooLong) }
+    fn fitting(&self, cache: &CacheController, bytes: Vec<u8>) -> Result<Vec<u8>, ServiceError> {
+        if bytes.len() <= cache.ctx.message_bytes_max { Ok(bytes) } else { Err(ServiceError::TooLong) }
     }
 
-    fn answer_call(&mut self, Call { from, slot }: Call, answer: Result<Vec<u8>, ServiceError>) {
+    fn answer_call(
+        &mut self,
+        cache: &mut CacheController,
+        Call { from, slot }: Call,
+        answer: Result<Vec<u8>, ServiceError>,
+    ) {
         let Some(slot) = slot else { return };
-        if let Some(calling) = self.services.calling.get_mut(&from) {
+        if let Some(calling) = self.calling.get_mut(&from) {
             *calling = calling.saturating_sub(1);
         }
-        let answer = answer.and_then(|bytes| self.fitting(bytes));
+        let answer = answer.and_then(|bytes| self.fitting(cache, bytes));
         let (status, bytes) = match answer {
             Ok(bytes) => (0, bytes),
             Err(error) => (error as u32, Vec::new()),
         };
-        if from == self.layout.agent_of(self.node) {
-            self.shards.route(Incoming::ServiceAnswer(from, [slot, status], bytes.into()));
+        if from == cache.ctx.layout.agent_of(cache.ctx.node) {
+            cache.ctx.shards.route(Incoming::ServiceAnswer(from, [slot, status], bytes.into()));
         } else {
-            self.outbox.push(from, Outgoing::ServiceAnswer { words: [slot, status], bytes });
+            cache.ctx.outbox.push(from, Outgoing::ServiceAnswer { words: [slot, status], bytes });
         }
     }
 }

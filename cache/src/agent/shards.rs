@@ -13,22 +13,19 @@
 //! | room: evictions in flight, and how many were refused | counted for all; who finds nothing to evict asks the others |
 //! | which frames wait for a peer | [`Expected`], whose words have one writer each |
 //! | files and their page maps | handles of one [`vgas_nvm::Volume`] |
-//! | segments: attaching, checkpoints | the first shard, which asks the others for their part ([`Aside`]) |
+//! | segments: attaching, checkpoints | the first shard, which asks the others for their part ([`ShardMessage`]) |
 //! | what ranks give back of their mapped pages | whoever takes the fault tells the page's shard before it answers |
 
-use super::ahead::prefetched;
 use super::expected::Expected;
-use super::requests::READ_PAGES_MAX;
+use super::items::{READ_PAGES_MAX, ShardMessage};
 use super::wire::{Beside, Coherence, Content};
-use super::work::{FrameWork, OneOf};
 use crate::error::Failure;
 use crate::page::PageIndex;
-use crate::partition::{Partitions, Which};
-use crate::pool::{FaultId, FrameId, PageSize, TableLayout};
+use crate::partition::Partitions;
+use crate::pool::{PageSize, TableLayout};
 use crate::protocol::Message;
 use crate::request::{InPlace, InPlaceAnswer, Request};
 use rustix::event::{EventfdFlags, eventfd};
-use smallvec::SmallVec;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,36 +43,7 @@ pub(super) enum Incoming {
     Answer(Peer, u32, InPlaceAnswer),
     Service(Peer, [u32; 3], Box<[u8]>),
     ServiceAnswer(Peer, [u32; 2], Box<[u8]>),
-    Aside(Aside),
-}
-
-/// What shards tell each other.
-#[derive(Clone, Debug)]
-pub(super) enum Aside {
-    /// A rank has unmapped this page.
-    Unmapped(FaultId, PageIndex),
-    /// A rank has unmapped all of its pages of the partition of this one.
-    UnmappedAll(FaultId, PageIndex),
-    /// A rank has filled this frame with this page by itself.
-    Filled(FrameId, PageIndex),
-    /// Bring what is cached of a segment to its NVMe, as far as it is yours.
-    Clean(u32),
-    /// That is done, or has failed.
-    Cleaned(u32, Option<Failure>),
-    /// I have nothing to evict: have so many frames for pages of this size free.
-    MakeRoom(PageSize, u32),
-    /// Evict what this block of the pool holds of yours.
-    Vacate(u32),
-    /// Evict what you have of a segment, and say so.
-    Withdraw(Which),
-    /// That is done.
-    Withdrawn(Which),
-    /// Nobody has anything of a segment any more.
-    Forget(Which),
-    /// Do this with a piece of a page.
-    Work(PageIndex, u32, FrameWork, OneOf),
-    /// That is done, or cannot be.
-    Worked(OneOf, Result<SmallVec<[u8; 8]>, Failure>),
+    Shard(ShardMessage),
 }
 
 /// What a shard has not looked at yet.
@@ -126,6 +94,11 @@ pub struct Shards {
     used: AtomicU32,
     /// One of them has failed: all end.
     failed: AtomicBool,
+}
+
+/// Returns how many pages of a prefetch are brought in: more than a quarter of the pool would only push itself out.
+pub(super) fn prefetched(first: PageIndex, count: u32, pages: &TableLayout) -> u32 {
+    count.min(pages.frames_of(pages.size_of(first)) / 4)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -309,9 +282,9 @@ impl Shards {
             // Segments are the first one's.
             Incoming::InPlace(_, InPlace::Partition { .. }, _) => return 0,
             Incoming::InPlace(_, operation, _) => operation.page(),
-            // As [`super::lines`] numbers its puts.
+            // As the cache controller numbers its puts.
             Incoming::Answer(_, number, _) => return number % self.count(),
-            Incoming::Service(..) | Incoming::ServiceAnswer(..) | Incoming::Aside(_) => return 0,
+            Incoming::Service(..) | Incoming::ServiceAnswer(..) | Incoming::Shard(_) => return 0,
             // Divided before.
             Incoming::Several(..) => return 0,
         };
@@ -341,8 +314,8 @@ impl Shards {
     }
 
     /// Tells a shard something, another one or this one.
-    pub(super) fn tell(&self, shard: u32, aside: Aside) {
-        self.push(shard, Incoming::Aside(aside));
+    pub(super) fn tell(&self, shard: u32, message: ShardMessage) {
+        self.push(shard, Incoming::Shard(message));
     }
 
     /// What has arrived for a shard, to be given back empty.

@@ -4,7 +4,8 @@
 //! is asked for one, and what ranks do with pages of the lost node they ask its agent for themselves. A page of any other segment
 //! may have been in the lost node's cache alone, and the protocol would wait for it: then the job ends, as without surviving.
 
-use super::{Agent, Outgoing};
+use super::Agent;
+use super::context::Outgoing;
 use crate::error::CacheError;
 use vgas_rma::address::Rank;
 use vgas_rma::endpoint::Endpoint;
@@ -14,21 +15,21 @@ impl Agent {
     pub(super) fn hear_of_losses(&mut self, endpoint: &Endpoint) -> Result<bool, CacheError> {
         let nodes = endpoint.lost_nodes();
         let Some(&node) = nodes.get(self.services.lost().len()) else { return Ok(false) };
-        self.hear_of_segments();
+        self.cache.ctx.hear_of_segments();
         if let Some(shared) = self.partitions().find(|found| !found.policy.home_only) {
             tracing::error!(%node, segment = %shared.id(), "the job cannot go on without it: pages may be there alone");
             endpoint.check_peer(
-                self.layout.agent_of(node),
+                self.cache.ctx.layout.agent_of(node),
                 "sharing the pages of a segment that is not home-only",
             )?;
         }
         // The launcher tells the user, once for the job.
         tracing::info!(%node, "is lost; going on without it");
-        let ranks = self.layout.ranks_of(self.node).map(Rank);
-        for rank in ranks.map(|rank| self.layout.peer_of_rank(rank)) {
-            self.outbox.push(rank, Outgoing::NodeLost(node));
+        let ranks = self.cache.ctx.layout.ranks_of(self.cache.ctx.node).map(Rank);
+        for rank in ranks.map(|rank| self.cache.ctx.layout.peer_of_rank(rank)) {
+            self.cache.ctx.outbox.push(rank, Outgoing::NodeLost(node));
         }
-        self.lose_for_services(node)?;
+        self.services.lose_node(&mut self.cache, node)?;
         Ok(true)
     }
 }

@@ -94,6 +94,11 @@ impl Coherence {
         Self { page, message, beside, origin: Origin::Cache }
     }
 
+    /// Naming nothing beside its page.
+    pub fn plain(page: PageIndex, message: Message) -> Self {
+        Self::new(page, message, Beside::Nothing)
+    }
+
     /// From arguments, in a job of `nodes` nodes; the page and the frame are still to be checked.
     pub fn decode(words: &[u32], nodes: u32) -> Option<Self> {
         let &[low, high, kind, a, b, beside, origin] = words else { return None };

@@ -1,6 +1,6 @@
 //! The coherence protocol (MOESI-F, vGASNet §III.B–III.F) as three tables. Pure: no I/O, clock, lock, thread or unsafe;
 //! what ships is what is walked exhaustively (`tests/protocol_walk.rs`) and told in stories
-//! (`tests/protocol_stories`). Only the agent's short way (`agent/controller/own.rs`) takes rows without asking; in builds with assertions, which tests are,
+//! (`tests/protocol_stories`). Only the agent's short way (`agent/controller/fast_path.rs`) takes rows without asking; in builds with assertions, which tests are,
 //! it asks, and must agree.
 //!
 //! **The promise.** It is as if there were one memory: a page has many readers or one writer, a read returns the

@@ -1,26 +1,31 @@
 //! The directory of the pages whose home is this node: the protocol's entries, and the frames that go with them.
 
-use super::claims::Parked;
-use super::fetches::Fetch;
-use super::lines::InPlaceWork;
-use super::parts::PartGet;
-use super::storage::StorageWork;
-use super::wire::{Beside, Coherence, Origin};
-use super::work::FrameWork;
-use super::{Agent, Local, Outgoing};
+use super::CacheController;
+use super::lines::{Deferred, PageControl};
+use crate::agent::context::{LocalMessage, NodeContext, Outgoing};
+use crate::agent::items::{
+    ANSWERS_MAX, FrameWork, InPlaceWork, ParkedRequest, PartGet, StagingRequest, StorageWork,
+};
+use crate::agent::wire::{Beside, Coherence, Origin};
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::page::PageIndex;
 use crate::pool::{Counter, FrameId, PageState};
-use crate::protocol::{Message, home};
+use crate::protocol::trace::{Row, Taken};
+use crate::protocol::{LineEvent, Message, home};
 use crate::request::{InPlace, InPlaceAnswer, Pieces};
+use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use vgas_rma::address::{NodeId, Peer};
 
+/// While so many readers of other pages are being sent theirs, readers of a page are supplied one after the other: links have enough to
+/// do, and the node that is the first to have each page must not send it to all.
+const SUPPLIED_BESIDE: usize = 4;
+
 /// A page's entry, and what the agent keeps beside it.
 #[derive(Debug, Default)]
-pub(super) struct HomePage {
-    pub(super) home: home::Home,
+pub struct HomePage {
+    pub home: home::Home,
     /// Who wants the page in which of its frames.
     wanted_in: SmallVec<[(NodeId, Beside); 2]>,
     /// What is being read or written; of the reserve unless it is a frame of this node's own line.
@@ -56,31 +61,51 @@ struct Content {
     origin: Origin,
 }
 
-/// Something that waits for a frame of the reserve.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Staging {
-    /// To read the page for another node.
-    Read(PageIndex),
-    /// To receive the page from this holder.
-    Pull(PageIndex, NodeId),
-    /// To store a copy of the page, which its owner has mapped.
-    Copy(PageIndex),
-}
-
-impl Staging {
-    /// The page that it is about.
-    pub fn page(&self) -> PageIndex {
-        match *self {
-            Self::Read(page) | Self::Pull(page, _) | Self::Copy(page) => page,
-        }
+/// The directory entry of a page that has none; see [`fast_path`](super::fast_path).
+fn implied(ctx: &NodeContext, pages: &mut FxHashMap<PageIndex, PageControl>, page: PageIndex) -> HomePage {
+    if let Some(control) = pages.get_mut(&page)
+        && std::mem::take(&mut control.own_read)
+        && let Some(frame) = control.frame
+    {
+        return HomePage::reading_for(ctx.node, frame);
+    }
+    match ctx.entry(page).map(|entry| entry.state()) {
+        Ok(PageState::Exclusive | PageState::Modified) => HomePage::held_by(ctx.node),
+        _ => HomePage::default(),
     }
 }
 
-impl Agent {
+impl CacheController {
+    /// The directory entry of a page whose home is here.
+    pub fn directory(&mut self, page: PageIndex) -> &mut HomePage {
+        self.homes.entry(page).or_insert_with(|| implied(&self.ctx, &mut self.lines.pages, page))
+    }
+
+    /// A message of this protocol, from this node or another, to the home or the line here.
+    pub fn receive(&mut self, from: NodeId, coherence: Coherence) -> Result<(), CacheError> {
+        if coherence.message.is_for_home() {
+            if self.ctx.home_of(coherence.page) != Some(self.ctx.node) {
+                return Err(self.ctx.violation(from, "spoke to the wrong home"));
+            }
+            if self.meets_claim(coherence.page)? {
+                self.park(coherence.page, ParkedRequest::Home(from, coherence));
+                return Ok(());
+            }
+            self.home_message(from, coherence)
+        } else {
+            // The answer would seem to be this node's own mistake.
+            if from != self.ctx.node && coherence.message.requester() == Some(self.ctx.node) {
+                return Err(self.ctx.violation(from, "asks this node to answer itself"));
+            }
+            let event = LineEvent::Message { from, message: coherence.message };
+            self.line_event(coherence.page, Deferred::message(event, coherence.beside, coherence.origin))
+        }
+    }
+
     /// A message to the home of a page.
-    pub(super) fn home_message(&mut self, from: NodeId, coherence: Coherence) -> Result<(), CacheError> {
+    pub fn home_message(&mut self, from: NodeId, coherence: Coherence) -> Result<(), CacheError> {
         let Coherence { page, message, beside, .. } = coherence;
-        let node = self.node;
+        let node = self.ctx.node;
         let entry = self.directory(page);
         match message {
             Message::GetShared { .. } | Message::GetModified { .. } => {
@@ -94,10 +119,10 @@ impl Agent {
             Message::PulledData { dirty: true }
                 if entry.content.is_none_or(|content| !content.staged || content.frame != beside.frame()) =>
             {
-                return Err(self.violation(from, format!("sent page {page} to {beside:?}, unasked")));
+                return Err(self.ctx.violation(from, format!("sent page {page} to {beside:?}, unasked")));
             }
             Message::PulledData { dirty: true } => {
-                beside.frame().into_iter().for_each(|frame| self.shards.expected().settled(frame));
+                beside.frame().into_iter().for_each(|frame| self.ctx.shards.expected().settled(frame));
             }
             Message::PulledData { dirty: false } => self.unstage(page)?,
             _ => {}
@@ -106,14 +131,14 @@ impl Agent {
     }
 
     /// A step of the directory, and what follows from it.
-    pub(super) fn home_event(&mut self, page: PageIndex, event: home::HomeEvent) -> Result<(), CacheError> {
+    pub fn home_event(&mut self, page: PageIndex, event: home::HomeEvent) -> Result<(), CacheError> {
         let from = match event {
             home::HomeEvent::Message { from, .. } => from,
-            _ => self.node,
+            _ => self.ctx.node,
         };
         let actions = self
             .step_home(page, event)
-            .map_err(|violation| self.violation(from, format!("page {page}: {violation}")))?;
+            .map_err(|violation| self.ctx.violation(from, format!("page {page}: {violation}")))?;
         tracing::trace!(page = page.0, ?event, ?actions, "home");
         let mut cleaned: SmallVec<[Result<(), Failure>; 1]> = SmallVec::new();
         for action in actions {
@@ -123,7 +148,9 @@ impl Agent {
                 home::HomeAction::WriteNvm => self.store(page)?,
                 // Called with its work by `serve_in_place` alone.
                 home::HomeAction::Apply { .. } | home::HomeAction::Decline => {
-                    return Err(self.violation(self.node, "applied an operation that nobody asked for"));
+                    return Err(self
+                        .ctx
+                        .violation(self.ctx.node, "applied an operation that nobody asked for"));
                 }
                 home::HomeAction::Recall => self.recall(page)?,
                 home::HomeAction::Cleaned => cleaned.push(Ok(())),
@@ -137,19 +164,44 @@ impl Agent {
         }
         // After everything else: the end of one checkpoint may begin the next, which asks about the same page.
         for result in cleaned {
-            self.page_cleaned(page, result)?;
+            self.ctx.page_cleaned(page, result);
         }
         self.forget_home(page)?;
         self.home_has_stepped(page)
     }
 
-    /// Whether the home has nothing in flight for a page that its own node has alone and its owner uses through pointers:
-    /// from then on nothing will take the page away.
-    pub(super) fn serves_mapped(&self, page: PageIndex) -> bool {
-        self.homes.get(&page).is_some_and(|entry| entry.home.serves_in_place(self.node))
+    /// One step of the directory entry of a page whose home is here.
+    fn step_home(
+        &mut self,
+        page: PageIndex,
+        event: home::HomeEvent,
+    ) -> Result<home::HomeActions, crate::protocol::Violation> {
+        let mut parameters = self.ctx.home_parameters(page);
+        let node = self.ctx.node;
+        let entry = self.homes.entry(page).or_insert_with(|| implied(&self.ctx, &mut self.lines.pages, page));
+        let observer = &mut self.ctx.observer;
+        let home = entry.directory();
+        let mut sending = self.sending;
+        sending.end(home.suppliers());
+        parameters.side_by_side &= sending.all() < SUPPLIED_BESIDE;
+        parameters.sending = sending;
+        let stepped = home::step_observed(home, &parameters, event, &mut |state, event, next| {
+            if let Some(observe) = observer {
+                observe(Row { page: page.0, node, taken: Taken::Home(state, event, next) });
+            }
+        });
+        sending.begin(home.suppliers());
+        self.sending = sending;
+        stepped
     }
 
-    /// The map need not know what it would be told anyway ([`super::own`]): nobody has the page, or this node alone.
+    /// Whether the home has nothing in flight for a page that its own node has alone and its owner uses through pointers:
+    /// from then on nothing will take the page away.
+    pub fn serves_mapped(&self, page: PageIndex) -> bool {
+        self.homes.get(&page).is_some_and(|entry| entry.home.serves_in_place(self.ctx.node))
+    }
+
+    /// The map need not know what it would be told anyway ([`super::fast_path`]): nobody has the page, or this node alone.
     fn forget_home(&mut self, page: PageIndex) -> Result<(), CacheError> {
         if let Some(entry) = self.homes.get(&page)
             && entry.content.is_none()
@@ -164,7 +216,7 @@ impl Agent {
 
     /// Nothing is in flight for a page in this node's line. Its home, if it is here, had taken its last step before the line had the
     /// page: only now does its entry say no more than the table.
-    pub(super) fn rest(&mut self, page: PageIndex) -> Result<(), CacheError> {
+    pub fn rest(&mut self, page: PageIndex) -> Result<(), CacheError> {
         match self.homes.contains_key(&page) {
             true => self.forget_home(page),
             false => self.settle(page),
@@ -173,8 +225,11 @@ impl Agent {
 
     /// Whether an entry says no more than that this node alone has the page, which the table says, too.
     fn is_implied(&self, page: PageIndex, home: &home::Home) -> Result<bool, CacheError> {
-        let entry = self.pool.entry(page)?;
-        Ok(entry.state().writable() && !entry.held() && self.quiet(page) && home.is_only_held_by(self.node))
+        let entry = self.ctx.entry(page)?;
+        Ok(entry.state().writable()
+            && !entry.held()
+            && self.quiet(page)
+            && home.is_only_held_by(self.ctx.node))
     }
 
     fn home_says(&mut self, page: PageIndex, to: NodeId, message: Message) -> Result<(), CacheError> {
@@ -187,38 +242,38 @@ impl Agent {
         };
         let Some(entry) = self.homes.get_mut(&page) else {
             // Whoever waits for what is to be said would wait for ever.
-            return Err(
-                self.violation(self.node, format!("has forgotten page {page} in the middle of a step"))
-            );
+            return Err(self
+                .ctx
+                .violation(self.ctx.node, format!("has forgotten page {page} in the middle of a step")));
         };
         match message {
             Message::ForwardShared { requester, .. } | Message::ForwardModified { requester, .. } => {
                 let beside = wanted_in(entry, requester);
-                self.say(to, Coherence::new(page, message, beside));
+                self.ctx.say(to, Coherence::new(page, message, beside));
             }
             Message::Data { .. } => {
                 let beside = wanted_in(entry, to);
                 let Some(content) = entry.content.take() else {
-                    return Err(self.violation(self.node, "supplied a page that was not read"));
+                    return Err(self.ctx.violation(self.ctx.node, "supplied a page that was not read"));
                 };
                 let coherence = Coherence { page, message, beside, origin: content.origin };
                 match content.frame {
-                    Some(frame) if to != self.node => self.say_with_page(to, coherence, frame)?,
-                    _ => self.say(to, coherence),
+                    Some(frame) if to != self.ctx.node => self.ctx.say_with_page(to, coherence, frame)?,
+                    _ => self.ctx.say(to, coherence),
                 }
                 if let Some(frame) = content.frame.filter(|_| content.staged) {
-                    self.release(frame)?;
+                    self.ctx.release(frame)?;
                 }
             }
-            Message::Pull if to != self.node => match self.take_reserve(page) {
+            Message::Pull if to != self.ctx.node => match self.ctx.take_reserve(page) {
                 Some(frame) => self.pull_into(page, to, frame),
-                None => self.frames.unstaged.push_back(Staging::Pull(page, to)),
+                None => self.ctx.frames.unstaged.push_back(StagingRequest::Pull(page, to)),
             },
             Message::Failed { .. } | Message::EvictRefused => {
                 let beside = Beside::Failure(self.failure_of(page));
-                self.say(to, Coherence::new(page, message, beside));
+                self.ctx.say(to, Coherence::new(page, message, beside));
             }
-            _ => self.say(to, Self::plain(page, message)),
+            _ => self.ctx.say(to, Coherence::plain(page, message)),
         }
         Ok(())
     }
@@ -227,27 +282,27 @@ impl Agent {
         if let Some(entry) = self.homes.get_mut(&page) {
             entry.content = Some(Content { frame: Some(frame), staged: true, origin: Origin::Cache });
         }
-        self.shards.expected().expect(frame, page, self.layout.agent_of(holder));
-        self.say(holder, Coherence::new(page, Message::Pull, Beside::Frame(frame)));
+        self.ctx.shards.expected().expect(frame, page, self.ctx.layout.agent_of(holder));
+        self.ctx.say(holder, Coherence::new(page, Message::Pull, Beside::Frame(frame)));
     }
 
     /// Reads the page for whose turn it is: into the frame of a requester of this node, or into one of the reserve.
     fn read_for(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        let Some((file, in_file)) = self.stored_in(page) else { return Ok(()) };
+        let Some((file, in_file)) = self.ctx.stored_in(page) else { return Ok(()) };
         let Some(entry) = self.homes.get_mut(&page) else { return Ok(()) };
-        if !self.storage.volume.is_written(file, in_file.0) {
+        if !self.ctx.storage.volume.is_written(file, in_file.0) {
             // Never written: zeros, which need neither NVMe nor network.
             entry.content = Some(Content { frame: None, staged: false, origin: Origin::Zeros });
             return self.home_event(page, home::HomeEvent::NvmRead);
         }
-        let own = entry.wanted_in.iter().find(|(node, _)| *node == self.node);
+        let own = entry.wanted_in.iter().find(|(node, _)| *node == self.ctx.node);
         let own = own.and_then(|(_, beside)| beside.frame());
-        match (entry.home.requester() == Some(self.node), own) {
+        match (entry.home.requester() == Some(self.ctx.node), own) {
             (true, Some(frame)) => self.read_into(page, frame, false),
-            _ => match self.take_reserve(page) {
+            _ => match self.ctx.take_reserve(page) {
                 Some(frame) => self.read_into(page, frame, true),
                 None => {
-                    self.frames.unstaged.push_back(Staging::Read(page));
+                    self.ctx.frames.unstaged.push_back(StagingRequest::Read(page));
                     Ok(())
                 }
             },
@@ -258,26 +313,26 @@ impl Agent {
         if let Some(entry) = self.homes.get_mut(&page) {
             entry.content = Some(Content { frame: Some(frame), staged, origin: Origin::Nvm });
         }
-        self.collect_read(page, frame);
+        self.ctx.collect_read(page, frame);
         Ok(())
     }
 
     /// Frames of the reserve for those who wait for one.
-    pub(super) fn feed_unstaged(&mut self) -> Result<(), CacheError> {
-        for _ in 0..self.frames.unstaged.len() {
-            let Some(staging) = self.frames.unstaged.pop_front() else { break };
-            let Some(frame) = self.take_reserve(staging.page()) else {
-                self.frames.unstaged.push_back(staging);
+    pub fn feed_unstaged(&mut self) -> Result<(), CacheError> {
+        for _ in 0..self.ctx.frames.unstaged.len() {
+            let Some(staging) = self.ctx.frames.unstaged.pop_front() else { break };
+            let Some(frame) = self.ctx.take_reserve(staging.page()) else {
+                self.ctx.frames.unstaged.push_back(staging);
                 continue;
             };
             match staging {
-                Staging::Read(page) => self.read_into(page, frame, true)?,
-                Staging::Pull(page, holder) => self.pull_into(page, holder, frame),
-                Staging::Copy(page) => {
-                    self.release(frame)?;
+                StagingRequest::Read(page) => self.read_into(page, frame, true)?,
+                StagingRequest::Pull(page, holder) => self.pull_into(page, holder, frame),
+                StagingRequest::Copy(page) => {
+                    self.ctx.release(frame)?;
                     // It may have been unmapped since.
                     if !self.clean(page)? {
-                        self.page_cleaned(page, Ok(()))?;
+                        self.ctx.page_cleaned(page, Ok(()));
                     }
                 }
             }
@@ -288,7 +343,7 @@ impl Agent {
     fn unstage(&mut self, page: PageIndex) -> Result<(), CacheError> {
         let content = self.homes.get_mut(&page).and_then(|entry| entry.content.take());
         match content {
-            Some(Content { frame: Some(frame), staged: true, .. }) => self.release(frame),
+            Some(Content { frame: Some(frame), staged: true, .. }) => self.ctx.release(frame),
             _ => Ok(()),
         }
     }
@@ -297,18 +352,18 @@ impl Agent {
     fn store(&mut self, page: PageIndex) -> Result<(), CacheError> {
         let content = self.homes.get(&page).and_then(|entry| entry.content);
         let Some(frame) = content.and_then(|content| content.frame) else {
-            return Err(self.violation(self.node, "stored a page that did not come"));
+            return Err(self.ctx.violation(self.ctx.node, "stored a page that did not come"));
         };
-        if self.is_withdrawn(page) {
+        if self.ctx.is_withdrawn(page) {
             return self.stored(page, StorageWork::Write(page), Ok(()));
         }
-        self.pool.count(Counter::WriteBacks, 1);
-        self.collect_write(page, frame);
+        self.ctx.count(Counter::WriteBacks, 1);
+        self.ctx.collect_write(page, frame);
         Ok(())
     }
 
     /// The NVMe has done, or not, what [`home::HomeAction`] asked for.
-    pub(super) fn stored(
+    pub fn stored(
         &mut self,
         page: PageIndex,
         work: StorageWork,
@@ -349,7 +404,7 @@ impl Agent {
         self.homes.get_mut(&page).and_then(|entry| entry.failure.take()).unwrap_or(Failure {
             kind: FailureKind::Device,
             errno: None,
-            node: Some(self.node),
+            node: Some(self.ctx.node),
         })
     }
 
@@ -362,17 +417,17 @@ impl Agent {
     }
 
     /// A small operation of a rank (or agent) on another node.
-    pub(super) fn serve_in_place(
+    pub fn serve_in_place(
         &mut self,
         from: Peer,
         page: PageIndex,
         operation: InPlace,
         data: &[u8],
     ) -> Result<(), CacheError> {
-        if self.home_of(page) == Some(self.node) && self.is_gone(page) {
-            return self.decline_gone(from, operation);
+        if self.ctx.is_gone_here(page) {
+            return self.ctx.decline_gone(from, operation);
         }
-        let page_bytes = u64::from(self.size_of(page).bytes());
+        let page_bytes = u64::from(self.ctx.size_of(page).bytes());
         let (offset, bytes, number, write) = match operation {
             InPlace::Get { offset, bytes, number, .. } => (offset, u64::from(bytes), number, false),
             InPlace::Put { offset, number, .. } => (offset, data.len() as u64, number, true),
@@ -380,7 +435,7 @@ impl Agent {
                 Some(_) => (0, page_bytes, number, true),
                 None => {
                     return Err(CacheError::Protocol {
-                        who: self.layout.describe(from),
+                        who: self.ctx.layout.describe(from),
                         what: format!("sent a malformed list of {count} pieces of page {page}"),
                     });
                 }
@@ -388,10 +443,10 @@ impl Agent {
             InPlace::Part { page, offset, bytes, number } => {
                 return self.serve_part(from, PartGet { page, offset, bytes, number });
             }
-            InPlace::Fetch { page, offset, bytes, number } => {
-                return self.serve_fetch(from, Fetch { page, offset, bytes, number }, data);
+            // Those of a partition, and gets of many pages, do not come here.
+            InPlace::Fetch { .. } | InPlace::Partition { .. } => {
+                return Err(self.ctx.violation(self.ctx.node, "serves in place what is not of one page"));
             }
-            InPlace::Partition { of, what, number } => return self.about_partition(from, of, what, number),
             InPlace::Update { count, number, .. } => return self.serve_updates(from, number, count, data),
             InPlace::Read { page, offset, bytes, number } => {
                 return self.serve_work(from, number, page, offset, bytes, FrameWork::Read(bytes));
@@ -401,26 +456,26 @@ impl Agent {
                 return self.serve_work(from, number, page, offset, bytes, FrameWork::Write(data.into()));
             }
         };
-        if self.home_of(page) != Some(self.node) || u64::from(offset) + bytes > page_bytes {
+        if self.ctx.home_of(page) != Some(self.ctx.node) || u64::from(offset) + bytes > page_bytes {
             return Err(CacheError::Protocol {
-                who: self.layout.describe(from),
+                who: self.ctx.layout.describe(from),
                 what: format!("asked for {bytes} bytes at {offset} of page {page} in place"),
             });
         }
-        if self.outbox.waiting_for(from) >= super::ANSWERS_MAX {
+        if self.ctx.outbox.waiting_for(from) >= ANSWERS_MAX {
             return Err(CacheError::Protocol {
-                who: self.layout.describe(from),
+                who: self.ctx.layout.describe(from),
                 what: "asks and does not take its answers".into(),
             });
         }
         if self.meets_claim(page)? {
-            self.park(page, Parked::InPlace(from, operation, data.into()));
+            self.park(page, ParkedRequest::InPlace(from, operation, data.into()));
             return Ok(());
         }
-        let node = self.layout.node_of_peer(from);
+        let node = self.ctx.layout.node_of_peer(from);
         let event = home::HomeEvent::InPlace { from: node, write };
         let actions = self.step_home(page, event).map_err(|violation| CacheError::Protocol {
-            who: self.layout.describe(from),
+            who: self.ctx.layout.describe(from),
             what: violation.to_string(),
         })?;
         let work = InPlaceWork { from, operation, data: data.into() };
@@ -428,11 +483,11 @@ impl Agent {
         for action in actions {
             match (action, work.take()) {
                 (home::HomeAction::Apply { write }, Some(work)) => {
-                    self.local.push_back(Local::Apply { page, write, work });
+                    self.ctx.local.push_back(LocalMessage::Apply { page, write, work });
                 }
                 (home::HomeAction::Decline, Some(_)) => {
                     let words = InPlaceAnswer::NotInPlace.encode(number);
-                    self.outbox.push(from, Outgoing::Answer { words, bytes: Vec::new() });
+                    self.ctx.outbox.push(from, Outgoing::Answer { words, bytes: Vec::new() });
                 }
                 (home::HomeAction::Send { to, message }, kept) => {
                     work = kept;
@@ -444,31 +499,17 @@ impl Agent {
         self.forget_home(page)
     }
 
-    /// Somebody uses a segment that is not attached any more: its own agent says so, except of what is done here alone.
-    fn decline_gone(&mut self, from: Peer, operation: InPlace) -> Result<(), CacheError> {
-        let number = operation.encode()[1];
-        let (answer, bytes) = match operation {
-            InPlace::Update { .. } | InPlace::Read { .. } | InPlace::Write { .. } | InPlace::Fetch { .. } => {
-                let code = Failure::from(FailureKind::NoSuchPage).code();
-                (InPlaceAnswer::Failed, [[0; 4], code.to_le_bytes()].concat())
-            }
-            _ => (InPlaceAnswer::NotInPlace, Vec::new()),
-        };
-        self.outbox.push(from, Outgoing::Answer { words: answer.encode(number), bytes });
-        Ok(())
-    }
-
     /// Makes NVMe agree with what is cached of a page, wherever it is. False: it does already.
-    pub(super) fn clean(&mut self, page: PageIndex) -> Result<bool, CacheError> {
+    pub fn clean(&mut self, page: PageIndex) -> Result<bool, CacheError> {
         self.know(page)?;
         // Its owner has only loaded from it.
-        if self.is_mapped(page) && self.pool.entry(page)?.state() == PageState::Exclusive {
+        if self.is_mapped(page) && self.ctx.entry(page)?.state() == PageState::Exclusive {
             return Ok(false);
         }
         if self.store_copy(page)? {
             return Ok(true);
         }
-        if !self.homes.contains_key(&page) && !self.pool.entry(page)?.state().readable() {
+        if !self.homes.contains_key(&page) && !self.ctx.entry(page)?.state().readable() {
             return Ok(false);
         }
         let entry = self.directory(page);
@@ -481,7 +522,7 @@ impl Agent {
     }
 
     /// The pages of a segment of which there are copies.
-    pub(super) fn known_pages(&self, pages: Range<PageIndex>) -> Vec<PageIndex> {
+    pub fn known_pages(&self, pages: Range<PageIndex>) -> Vec<PageIndex> {
         let own = self.own_copies().filter(|page| !self.homes.contains_key(page));
         own.chain(self.homes.keys().copied()).filter(|page| pages.contains(page)).collect()
     }

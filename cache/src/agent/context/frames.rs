@@ -1,22 +1,15 @@
 //! Frames: evicting ahead of need, and the reserve of the home.
 
-use super::Agent;
-use super::answers::Waiter;
-use super::homes::Staging;
-use super::shards::Aside;
+use super::NodeContext;
+use super::victims::Among;
+use crate::agent::items::{ShardMessage, StagingRequest, Waiter};
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::page::PageIndex;
-use crate::pool::{Counter, FrameId, FrameUse, PageSize};
+use crate::partition::Policy;
+use crate::pool::{FrameId, FrameUse, PageSize, PageState, PoolError};
 use crate::replacement::Queue;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-
-/// Refused evictions after which a node that needs no frame now stops trying for a while.
-const REFUSALS_IDLE: u32 = 8;
-/// That while, in milliseconds: space may be made on the device by somebody else. Twice as long each time that nothing could be
-/// evicted, up to a bound.
-const EVICT_AGAIN_MS: u64 = 100;
-const EVICT_AGAIN_MS_MAX: u64 = 5000;
 
 /// For how long another shard is believed that has asked for room, in milliseconds: it asks each of them.
 const ASKED_MS: u64 = 2;
@@ -26,20 +19,20 @@ const WISH_MS: u64 = 20;
 
 /// How many frames somebody wants, and until when, in milliseconds, that is believed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Wanted {
-    frames: u32,
-    until_ms: u64,
+pub struct Wanted {
+    pub frames: u32,
+    pub until_ms: u64,
 }
 
 impl Wanted {
-    fn at(self, now_ms: u64) -> u32 {
+    pub fn at(self, now_ms: u64) -> u32 {
         if now_ms <= self.until_ms { self.frames } else { 0 }
     }
 }
 
 /// The agent's frames, and who waits for one.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub struct Frames {
     /// Frames whose content waits in the outbox, how often, and whether they are to be released then.
     pub sending: FxHashMap<FrameId, (u32, bool)>,
     /// Pages that need a frame and did not get one.
@@ -49,14 +42,14 @@ pub(super) struct Frames {
     /// Ranks that found no free frame of a size for a put and sleep until there is one.
     pub hungry: Vec<(PageSize, Waiter)>,
     /// Homes that wait for a frame of the reserve.
-    pub unstaged: VecDeque<Staging>,
+    pub unstaged: VecDeque<StagingRequest>,
     /// Frames kept back for staging at the home: they are only ever held for NVMe and network operations that end by
     /// themselves, so that evictions cannot wait for each other in a circle.
     reserve: [Vec<FrameId>; PageSize::COUNT],
     /// Free frames for the run of pages that is being started now; the next one is the last.
     pub at_hand: Vec<FrameId>,
-    /// [`Shards::refused`](super::Shards::refused) when that was too many the last time.
-    refused_before: u32,
+    /// [`Shards::refused`](crate::agent::Shards::refused) when that was too many the last time.
+    pub refused_before: u32,
     /// When the other shards were asked for room last, in milliseconds.
     asked_ms: u64,
     /// By size: how many frames another shard waits for that has nothing to evict, and until when it is believed.
@@ -64,9 +57,9 @@ pub(super) struct Frames {
     /// By size: how many frames ranks would like to be free, and until when.
     wished: [Wanted; PageSize::COUNT],
     /// When evictions that nobody waits for are worth trying again, in milliseconds.
-    evict_again_ms: u64,
+    pub evict_again_ms: u64,
     /// How long such a while was the last time.
-    pause_ms: u64,
+    pub pause_ms: u64,
 }
 
 impl Frames {
@@ -90,9 +83,76 @@ impl Frames {
     }
 }
 
-impl Agent {
+impl NodeContext {
+    /// Shows a page that has come into a frame, which may be evicted from now on.
+    pub fn install(
+        &mut self,
+        page: PageIndex,
+        frame: FrameId,
+        state: PageState,
+        ahead: bool,
+    ) -> Result<(), CacheError> {
+        self.pool.install(page, frame, state, ahead)?;
+        self.may_be_evicted(frame)
+    }
+
+    /// Hides a page; returns its frame, which replacement does not know any more.
+    pub fn detach(&mut self, page: PageIndex) -> Result<Option<FrameId>, CacheError> {
+        let frame = self.pool.detach(page)?;
+        frame.into_iter().try_for_each(|frame| self.victims.remove(&self.pool, frame).map(drop))?;
+        Ok(frame)
+    }
+
+    /// The pages of all frames, of all shards.
+    pub fn cached_pages(&self) -> impl Iterator<Item = PageIndex> + '_ {
+        self.pool.frames().filter_map(|frame| match self.pool.frame_use(frame) {
+            Ok(FrameUse::Page(page)) => Some(page),
+            _ => None,
+        })
+    }
+
+    /// Whether nothing keeps the page of a frame from being evicted.
+    pub fn is_evictable(&self, frame: FrameId, now_ms: u64) -> bool {
+        self.pool.evictable(frame, now_ms)
+    }
+
+    /// Free frames of a size.
+    pub fn free_frames(&self, size: PageSize) -> u32 {
+        self.pool.free_frames(size)
+    }
+
+    /// Returns how large a frame is.
+    pub fn size_of_frame(&self, frame: FrameId) -> Result<PageSize, PoolError> {
+        self.pool.size_of_frame(frame)
+    }
+
+    /// Returns how many frames of a size are to be free.
+    pub fn free_target(&self, size: PageSize) -> u32 {
+        self.pool.free_target(size)
+    }
+
+    /// Returns frames that ranks have given back to the free ones.
+    pub fn reclaim(&mut self) {
+        self.pool.reclaim();
+    }
+
+    /// Returns how many frames of a size ranks would like to be free, and whatever they would have a while ago.
+    pub fn take_wish(&mut self, size: PageSize) -> u32 {
+        let (wish, now_ms) = (self.pool.take_wish(size), self.time.now_ms);
+        let wished = &mut self.frames.wished[size.index()];
+        if wish > 0 {
+            *wished = Wanted { frames: wish, until_ms: now_ms + WISH_MS };
+        }
+        wished.at(now_ms)
+    }
+
+    /// Takes over a frame that a rank has filled.
+    pub fn adopt(&self, frame: FrameId, local_rank: u32) -> Result<(), PoolError> {
+        self.pool.adopt(frame, local_rank)
+    }
+
     /// Tells ranks that sleep until a frame is free.
-    pub(super) fn feed_hungry(&mut self) -> Result<(), CacheError> {
+    pub fn feed_hungry(&mut self) -> Result<(), CacheError> {
         let hungry = std::mem::take(&mut self.frames.hungry);
         for (size, waiter) in hungry {
             if self.pool.free_frames(size) == 0 {
@@ -105,69 +165,48 @@ impl Agent {
         Ok(())
     }
 
-    /// Starts evictions until enough frames are free or on their way to be.
-    pub(super) fn make_room(&mut self) -> Result<(), CacheError> {
-        self.pool.reclaim();
-        if self.evictions_are_hopeless()? {
-            return Ok(());
-        }
-        let now_ms = self.time.now_ms;
-        for size in self.shards.used_sizes() {
-            let wish = self.pool.take_wish(size);
-            if wish > 0 {
-                self.frames.wished[size.index()] = Wanted { frames: wish, until_ms: now_ms + WISH_MS };
-            }
-            let (needed, wished) = (self.needed_for(size), self.frames.wished[size.index()].at(now_ms));
-            // In batches: victims in the order in which they were filled leave in long runs, and share one barrier.
-            if self.free_or_soon(size) < needed.max(wished - wished / 4).max(self.low_mark(size)) {
-                self.make_room_for(size, needed.max(wished))?;
-            }
-        }
-        self.balance()
-    }
-
     /// Free frames of a size below which more are made.
-    fn low_mark(&self, size: PageSize) -> u32 {
+    pub fn low_mark(&self, size: PageSize) -> u32 {
         let kept = self.pool.free_target(size);
         kept - kept / 4
     }
 
     /// How many frames of this size somebody waits for or would like to be free.
-    pub(super) fn wished_for(&self, size: PageSize) -> u32 {
+    pub fn wished_for(&self, size: PageSize) -> u32 {
         self.needed_for(size).max(self.frames.wished[size.index()].at(self.time.now_ms))
     }
 
     /// How many frames of this size a page, or another shard, waits for.
-    fn needed_for(&self, size: PageSize) -> u32 {
+    pub fn needed_for(&self, size: PageSize) -> u32 {
         let asked = self.frames.asked[size.index()].at(self.time.now_ms);
         let later = self.frames.later.iter().filter(|(page, _)| self.size_of(*page) == size).count() as u32;
         asked.max(self.waiting_for(size)).max(later)
     }
 
     /// How many pages of this size wait for a frame.
-    pub(super) fn waiting_for(&self, size: PageSize) -> u32 {
+    pub fn waiting_for(&self, size: PageSize) -> u32 {
         let Frames { starved, unstaged, .. } = &self.frames;
         if starved.is_empty() && unstaged.is_empty() {
             return 0;
         }
-        let pages = starved.iter().copied().chain(unstaged.iter().map(Staging::page));
+        let pages = starved.iter().copied().chain(unstaged.iter().map(StagingRequest::page));
         pages.filter(|&page| self.size_of(page) == size).count() as u32
     }
 
     /// Whether anybody waits for a frame of this size, as far as this shard knows.
-    pub(super) fn is_wanted(&self, size: PageSize) -> bool {
+    pub fn is_wanted(&self, size: PageSize) -> bool {
         self.waiting_for(size) > 0
             || self.frames.asked[size.index()].at(self.time.now_ms) > 0
             || self.frames.hungry.iter().any(|(wanted, _)| *wanted == size)
     }
 
     /// Another shard waits for frames, and has nothing to evict.
-    pub(super) fn was_asked_for_room(&mut self, size: PageSize, frames: u32) {
+    pub fn was_asked_for_room(&mut self, size: PageSize, frames: u32) {
         let until_ms = self.time.now_ms + ASKED_MS;
         self.frames.asked[size.index()] = Wanted { frames, until_ms };
     }
 
-    fn is_asked(&self) -> bool {
+    pub fn is_asked(&self) -> bool {
         self.frames.asked.iter().any(|asked| asked.at(self.time.now_ms) > 0)
     }
 
@@ -177,97 +216,32 @@ impl Agent {
         !starved.is_empty() || !hungry.is_empty() || !unstaged.is_empty()
     }
 
-    /// Whether pages are dirty and cannot be stored, so that trying to evict them leads nowhere. Those who wait for a
-    /// frame are told then; without them it is tried again later.
-    fn evictions_are_hopeless(&mut self) -> Result<bool, CacheError> {
-        let awaited = !self.frames.starved.is_empty() || !self.frames.hungry.is_empty() || self.is_asked();
-        let now = self.time.now_ms;
-        // A refused page goes to the end of the queue: after so many, every page has had its turn.
-        let frames: u32 = self.shards.sizes().map(|size| self.pool.layout().frames_of(size)).sum();
-        let refusals_max = if awaited { 2 * frames } else { REFUSALS_IDLE };
-        if self.shards.refused_since(self.frames.refused_before) < refusals_max {
-            return Ok(!awaited && now < self.frames.evict_again_ms);
-        }
-        self.frames.refused_before = self.shards.refused();
-        self.frames.pause_ms = (2 * self.frames.pause_ms).clamp(EVICT_AGAIN_MS, EVICT_AGAIN_MS_MAX);
-        self.frames.evict_again_ms = now + self.frames.pause_ms;
-        for (_, waiter) in std::mem::take(&mut self.frames.hungry) {
-            self.complete(waiter, Err(self.why_no_frame()))?;
-        }
-        for page in std::mem::take(&mut self.frames.starved) {
-            self.give_up(page)?;
-        }
-        Ok(true)
-    }
-
     /// Whether nothing is evicted for a while, because pages could not be stored.
-    pub(super) fn evictions_rest(&self) -> bool {
+    pub fn evictions_rest(&self) -> bool {
         self.frames.pause_ms > 0 && self.time.now_ms < self.frames.evict_again_ms
     }
 
     /// Why no frame can be had: as the last eviction was refused.
-    pub(super) fn why_no_frame(&self) -> Failure {
+    pub fn why_no_frame(&self) -> Failure {
         self.shards.refusal().unwrap_or(FailureKind::Device.into())
     }
 
-    /// The same for pages of this size, of which at least so many are to come.
-    pub(super) fn make_room_for(&mut self, size: PageSize, frames: u32) -> Result<(), CacheError> {
-        let kept = self.pool.free_target(size);
-        let target = kept.max(frames);
-        // In batches: what is taken from ranks in one turn shares one barrier, which interrupts all of them.
-        let low = if frames < kept { self.low_mark(size) } else { target };
-        if self.free_or_soon(size) >= low {
-            return Ok(());
-        }
-        while self.free_or_soon(size) < target {
-            let Some((frame, queue)) = self.next_victim(size) else {
-                self.ask_for_room(size, target);
-                return Ok(());
-            };
-            if !self.begin_to_evict(frame)? {
-                // Something is in flight for it: not now.
-                return Ok(());
-            }
-            let counter = match queue {
-                Queue::Common => Counter::EvictionsCommon,
-                Queue::Last => Counter::EvictionsLast,
-            };
-            self.pool.count(counter, 1);
-        }
-        Ok(())
-    }
-
-    /// Evicts what a frame holds that replacement has just forgotten. False: not now, and it is known there again.
-    pub(super) fn begin_to_evict(&mut self, frame: FrameId) -> Result<bool, CacheError> {
-        let FrameUse::Page(page) = self.pool.frame_use(frame)? else { return Ok(true) };
-        if !self.quiet(page) || self.claims.has_parked(page) {
-            self.may_be_evicted(frame)?;
-            return Ok(false);
-        }
-        if self.pool.entry(page)?.ahead() {
-            self.evicted_unused(page);
-        }
-        self.shards.eviction_begins(self.size_of(page));
-        self.evict(page)?;
-        Ok(true)
-    }
-
     /// Frames of a size that are free, or will be without anybody doing more for it.
-    pub(super) fn free_or_soon(&self, size: PageSize) -> u32 {
+    pub fn free_or_soon(&self, size: PageSize) -> u32 {
         self.pool.free_frames(size) + self.shards.evicting(size)
     }
 
     /// Asks the other shards, as this one has nothing to evict, and somebody waits; once a millisecond.
-    fn ask_for_room(&mut self, size: PageSize, frames: u32) {
+    pub fn ask_for_room(&mut self, size: PageSize, frames: u32) {
         if self.is_awaited() && self.frames.asked_ms != self.time.now_ms {
             self.frames.asked_ms = self.time.now_ms;
             let others = (0..self.shards.count()).filter(|&shard| shard != self.shard);
-            others.for_each(|shard| self.shards.tell(shard, Aside::MakeRoom(size, frames)));
+            others.for_each(|shard| self.shards.tell(shard, ShardMessage::MakeRoom(size, frames)));
         }
     }
 
     /// An eviction has ended: the frame is free.
-    pub(super) fn evicted(&mut self, page: PageIndex) -> Result<(), CacheError> {
+    pub fn evicted(&mut self, page: PageIndex) -> Result<(), CacheError> {
         self.frames.pause_ms = 0;
         self.shards.eviction_ended(self.size_of(page));
         self.shards.somebody_got_a_frame();
@@ -275,9 +249,9 @@ impl Agent {
     }
 
     /// An eviction has ended: the page stays.
-    pub(super) fn not_evicted(&mut self, page: PageIndex) -> Result<(), CacheError> {
+    pub fn not_evicted(&mut self, page: PageIndex) -> Result<(), CacheError> {
         self.shards.eviction_ended(self.size_of(page));
-        let entry = self.pool.entry(page)?;
+        let entry = self.entry(page)?;
         if entry.state().readable() {
             self.may_be_evicted(entry.frame())?;
         }
@@ -285,7 +259,7 @@ impl Agent {
     }
 
     /// Fills the reserve up; it comes before everything else that wants frames.
-    pub(super) fn refill_reserve(&mut self) -> Result<(), CacheError> {
+    pub fn refill_reserve(&mut self) -> Result<(), CacheError> {
         for size in self.shards.used_sizes() {
             let wanted = self.reserve_size(size);
             while self.frames.reserve[size.index()].len() > wanted {
@@ -297,18 +271,18 @@ impl Agent {
                 self.frames.reserve[size.index()].push(frame);
             }
         }
-        self.feed_unstaged()
+        Ok(())
     }
 
     /// How many frames of a size are kept back by this shard.
     fn reserve_size(&self, size: PageSize) -> usize {
         let shards = self.shards.count();
         let frames = self.pool.frames_now(size) / shards;
-        (self.pool.layout().reserve_target(size, frames, shards) as usize).max(1)
+        (self.pages().reserve_target(size, frames, shards) as usize).max(1)
     }
 
     /// Gives back the frames of the reserve that are in a block.
-    pub(super) fn empty_reserve(&mut self, block: u32) -> Result<(), CacheError> {
+    pub fn empty_reserve(&mut self, block: u32) -> Result<(), CacheError> {
         for size in self.shards.sizes() {
             let here = |frame: &mut FrameId| self.pool.block_of(*frame) == block;
             let frames: Vec<FrameId> = self.frames.reserve[size.index()].extract_if(.., here).collect();
@@ -319,7 +293,7 @@ impl Agent {
 
     /// Takes free frames for so many neighbouring pages, so that neighbours get neighbouring frames as far as possible: the
     /// device then moves them in one piece.
-    pub(super) fn take_at_hand(&mut self, first: PageIndex, count: usize) {
+    pub fn take_at_hand(&mut self, first: PageIndex, count: usize) {
         if count > 1 {
             self.pool.take_frames(self.size_of(first), count, &mut self.frames.at_hand);
             self.frames.at_hand.sort_unstable_by_key(|frame| std::cmp::Reverse(frame.0));
@@ -327,20 +301,30 @@ impl Agent {
     }
 
     /// Frees the frames that were not needed, because the pages were here or on their way.
-    pub(super) fn give_back_at_hand(&mut self) -> Result<(), CacheError> {
+    pub fn give_back_at_hand(&mut self) -> Result<(), CacheError> {
         while let Some(frame) = self.frames.at_hand.pop() {
             self.pool.release(frame)?;
         }
         Ok(())
     }
 
+    /// A free frame for a page: of those at hand, if they are of its size, or of the pool.
+    pub fn take_frame_for(&mut self, page: PageIndex) -> Option<FrameId> {
+        let size = self.size_of(page);
+        let fits = |frame: &FrameId| self.pool.size_of_frame(*frame).is_ok_and(|found| found == size);
+        match self.frames.at_hand.last().is_some_and(fits) {
+            true => self.frames.at_hand.pop(),
+            false => self.pool.take_frame(size),
+        }
+    }
+
     /// A frame for the home's own work on a page, which ends without needing another one.
-    pub(super) fn take_reserve(&mut self, page: PageIndex) -> Option<FrameId> {
+    pub fn take_reserve(&mut self, page: PageIndex) -> Option<FrameId> {
         let size = self.size_of(page);
         self.frames.reserve[size.index()].pop().or_else(|| self.pool.take_frame(size))
     }
 
-    pub(super) fn sent(&mut self, frame: FrameId) -> Result<(), CacheError> {
+    pub fn sent(&mut self, frame: FrameId) -> Result<(), CacheError> {
         if let Some((count, release)) = self.frames.sending.get_mut(&frame) {
             *count -= 1;
             if *count == 0 {
@@ -355,7 +339,7 @@ impl Agent {
     }
 
     /// Frees a frame now, or when its content has left.
-    pub(super) fn release(&mut self, frame: FrameId) -> Result<(), CacheError> {
+    pub fn release(&mut self, frame: FrameId) -> Result<(), CacheError> {
         match self.frames.sending.get_mut(&frame) {
             Some((_, release)) => *release = true,
             None => self.free(frame)?,
@@ -373,5 +357,58 @@ impl Agent {
             return Ok(());
         }
         Ok(self.pool.release(frame)?)
+    }
+
+    /// A page has come into this frame.
+    pub fn may_be_evicted(&mut self, frame: FrameId) -> Result<(), CacheError> {
+        let page = self.pool.page_in(frame)?;
+        let of = page.map(|page| self.segments.partitions.kept_by(page)).unwrap_or_default();
+        self.victims.insert(&self.pool, frame, of)
+    }
+
+    /// Nobody else has a page any more that this node shares.
+    pub fn holds_last(&mut self, frame: FrameId) {
+        self.victims.is_last(frame);
+    }
+
+    /// Another node gets a page that this node has.
+    pub fn holds_shared(&mut self, frame: FrameId) -> Result<(), CacheError> {
+        self.victims.is_shared(&self.pool, frame)
+    }
+
+    /// The frame of this size to be evicted next, which replacement forgets.
+    pub fn next_victim(&mut self, size: PageSize) -> Option<(FrameId, Queue)> {
+        let frames = self.frames_among(size);
+        self.victims.take(Among { pool: &self.pool, size, now_ms: self.time.now_ms, frames })
+    }
+
+    /// The same frame, which replacement keeps where it is: whoever only compares must not change whose turn it is.
+    pub fn oldest_frame(&mut self, size: PageSize) -> Option<FrameId> {
+        let frames = self.frames_among(size);
+        self.victims.next(Among { pool: &self.pool, size, now_ms: self.time.now_ms, frames })
+    }
+
+    /// How long a frame has not been used, as replacement sees it: the larger, the sooner it goes.
+    pub fn age_of(&self, frame: FrameId, of: Policy) -> Result<u64, CacheError> {
+        let size = self.pool.size_of_frame(frame)?;
+        let among =
+            Among { pool: &self.pool, size, now_ms: self.time.now_ms, frames: self.frames_among(size) };
+        Ok(self.victims.age(among, frame, of))
+    }
+
+    /// How many frames of a size this shard has, about.
+    fn frames_among(&self, size: PageSize) -> usize {
+        (self.pool.frames_now(size) / self.shards.count()) as usize
+    }
+
+    /// Whether a size has fewer blocks than it needs.
+    pub fn lacks_blocks(&self, size: PageSize) -> bool {
+        self.pool.blocks_of(size) < self.pages().blocks_at_least(size)
+    }
+
+    /// Whether somebody needs a frame of this size, or soon would, and evicting others of the size is what makes room.
+    pub fn is_short_of(&self, size: PageSize) -> bool {
+        self.pool.free_frames(size) < self.pool.free_target(size).div_ceil(2)
+            && (self.shards.evicting(size) > 0 || self.lacks_blocks(size) || self.is_wanted(size))
     }
 }

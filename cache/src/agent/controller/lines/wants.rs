@@ -1,33 +1,33 @@
 //! What ranks want of pages, and giving it to them.
 
 use super::*;
-use crate::agent::answers::Waiter;
-use crate::agent::claims::Parked;
-use crate::agent::{Agent, RESERVATION};
+use super::{Deferred, PageControl};
+use crate::agent::controller::CacheController;
+use crate::agent::items::{ParkedRequest, PostedPut, Waiter};
 use crate::error::{CacheError, FailureKind};
 use crate::page::PageIndex;
-use crate::pool::{FrameId, Intent, PageState};
+use crate::pool::PageState;
 use crate::protocol::{Line, LineEvent, line};
 
-impl Agent {
-    pub(in crate::agent) fn want_own(&mut self, page: PageIndex, waiter: Waiter) -> Result<(), CacheError> {
-        if !self.attached(page) {
-            return self.fail(waiter, page, FailureKind::NoSuchPage.into());
+impl CacheController {
+    pub fn want_own(&mut self, page: PageIndex, waiter: Waiter) -> Result<(), CacheError> {
+        if !self.ctx.attached(page) {
+            return self.ctx.fail(waiter, page, FailureKind::NoSuchPage.into());
         }
         if self.meets_claim(page)? {
-            self.park(page, Parked::Own(waiter));
+            self.park(page, ParkedRequest::Own(waiter));
             return Ok(());
         }
         self.control(page)?.writers.push(waiter);
         self.pump(page)
     }
 
-    pub(in crate::agent) fn want_read(&mut self, page: PageIndex, waiter: Waiter) -> Result<(), CacheError> {
-        if !self.attached(page) {
-            return self.fail(waiter, page, FailureKind::NoSuchPage.into());
+    pub fn want_read(&mut self, page: PageIndex, waiter: Waiter) -> Result<(), CacheError> {
+        if !self.ctx.attached(page) {
+            return self.ctx.fail(waiter, page, FailureKind::NoSuchPage.into());
         }
         if self.meets_claim(page)? {
-            self.park(page, Parked::Read(waiter));
+            self.park(page, ParkedRequest::Read(waiter));
             return Ok(());
         }
         if self.start_own(page, Some(waiter), false)? {
@@ -37,12 +37,12 @@ impl Agent {
         self.pump(page)
     }
 
-    pub(in crate::agent) fn want_put(&mut self, page: PageIndex, put: Put) -> Result<(), CacheError> {
-        if !self.attached(page) {
-            return self.put_failed(page, put, FailureKind::NoSuchPage.into());
+    pub fn want_put(&mut self, page: PageIndex, put: PostedPut) -> Result<(), CacheError> {
+        if !self.ctx.attached(page) {
+            return self.ctx.put_failed(page, put, FailureKind::NoSuchPage.into());
         }
         if self.meets_claim(page)? {
-            self.park(page, Parked::Put(put));
+            self.park(page, ParkedRequest::Put(put));
             return Ok(());
         }
         self.control(page)?.puts.push_back(put);
@@ -51,9 +51,9 @@ impl Agent {
     }
 
     /// The control, made from the table if there is none. A page without one that is held is being evicted
-    /// ([`Agent::evict`]).
-    pub(in crate::agent) fn control(&mut self, page: PageIndex) -> Result<&mut PageControl, CacheError> {
-        let entry = self.pool.entry(page)?;
+    /// ([`CacheController::evict`]).
+    pub fn control(&mut self, page: PageIndex) -> Result<&mut PageControl, CacheError> {
+        let entry = self.ctx.entry(page)?;
         Ok(self.lines.pages.entry(page).or_insert_with(|| {
             let mut line = Line::default();
             line.state = state_of(entry);
@@ -65,45 +65,39 @@ impl Agent {
         }))
     }
 
-    /// Begins to evict a page for which nothing is in flight. It gets a control when its ranks have left it, or when somebody
-    /// wants something of it before: whatever that is waits behind the eviction.
-    pub(in crate::agent) fn evict(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        Ok(self.pool.revoke(page, Intent::Evict)?)
-    }
-
     /// Asks for a page as the home itself: to serve it in place, or for its owner's pointers.
-    pub(in crate::agent) fn own_for_home(&mut self, page: PageIndex) -> Result<(), CacheError> {
+    pub fn own_for_home(&mut self, page: PageIndex) -> Result<(), CacheError> {
         self.control(page)?.recall = true;
         self.pump(page)
     }
 
     /// Whether a thread of a rank waits for the page to be mapped.
-    pub(in crate::agent) fn waits_to_map(&self, page: PageIndex) -> bool {
+    pub fn waits_to_map(&self, page: PageIndex) -> bool {
         self.lines.pages.get(&page).is_some_and(|control| !control.mappers.is_empty())
     }
 
     /// Takes the mark of a page on its way, if it has one.
-    pub(in crate::agent) fn take_mark(&mut self, page: PageIndex) -> bool {
+    pub fn take_mark(&mut self, page: PageIndex) -> bool {
         self.lines.pages.get_mut(&page).is_some_and(|control| std::mem::take(&mut control.ahead))
     }
 
     /// Whether nothing is in flight for a page.
-    pub(in crate::agent) fn quiet(&self, page: PageIndex) -> bool {
+    pub fn quiet(&self, page: PageIndex) -> bool {
         !self.lines.pages.contains_key(&page)
     }
 
     /// Brings a page in that nobody waits for.
-    pub(in crate::agent) fn fetch(&mut self, page: PageIndex, ahead: bool) -> Result<bool, CacheError> {
-        let entry = self.pool.entry(page)?;
+    pub fn fetch(&mut self, page: PageIndex, ahead: bool) -> Result<bool, CacheError> {
+        let entry = self.ctx.entry(page)?;
         if let Some(control) = self.lines.pages.get_mut(&page) {
             // On its way already: then it carries the mark.
             control.ahead |= ahead;
             return Ok(false);
         }
-        if entry.state().readable() || self.meets_claim(page)? || !self.attached(page) {
+        if entry.state().readable() || self.meets_claim(page)? || !self.ctx.attached(page) {
             return Ok(false);
         }
-        if self.pool.entry(page)?.state() != PageState::Invalid {
+        if self.ctx.entry(page)?.state() != PageState::Invalid {
             return Ok(false);
         }
         if self.start_own(page, None, ahead)? {
@@ -117,9 +111,9 @@ impl Agent {
     }
 
     /// Gives a page's wants what it can, and asks the protocol for the rest.
-    pub(in crate::agent) fn pump(&mut self, page: PageIndex) -> Result<(), CacheError> {
+    pub fn pump(&mut self, page: PageIndex) -> Result<(), CacheError> {
         loop {
-            let entry = self.pool.entry(page)?;
+            let entry = self.ctx.entry(page)?;
             let Some(control) = self.lines.pages.get_mut(&page) else { return Ok(()) };
             if !control.deferred.is_empty() {
                 return Ok(());
@@ -130,7 +124,7 @@ impl Agent {
             if control.line.readable() && (!control.readers.is_empty() || control.prefetch) {
                 control.prefetch = false;
                 let readers = std::mem::take(&mut control.readers);
-                self.now_readable(entry.frame(), readers)?;
+                self.ctx.now_readable(entry.frame(), readers)?;
                 continue;
             }
             if control.line.readable() && self.apply_reads(page)? {
@@ -161,7 +155,7 @@ impl Agent {
                     // The home alone needs no more than the only copy: what is put in place then makes it differ from NVMe.
                     if !writers.is_empty() {
                         self.write_silently(page)?;
-                        self.now_readable(entry.frame(), writers)?;
+                        self.ctx.now_readable(entry.frame(), writers)?;
                     }
                     continue;
                 }
@@ -196,12 +190,12 @@ impl Agent {
                 return Ok(());
             };
             if control.line.state == line::State::I && control.frame.is_none() {
-                let frame = self.take_frame_for(page);
+                let frame = self.ctx.take_frame_for(page);
                 let Some(control) = self.lines.pages.get_mut(&page) else { return Ok(()) };
                 match frame {
                     Some(frame) => {
                         control.frame = Some(frame);
-                        self.shards.somebody_got_a_frame();
+                        self.ctx.shards.somebody_got_a_frame();
                     }
                     None if control.prefetch
                         && control.readers.is_empty()
@@ -216,7 +210,7 @@ impl Agent {
                     None => {
                         if !control.starved {
                             control.starved = true;
-                            self.frames.starved.push_back(page);
+                            self.ctx.frames.starved.push_back(page);
                         }
                         return Ok(());
                     }
@@ -229,26 +223,12 @@ impl Agent {
         }
     }
 
-    /// Tells those who wait for a page that they can use it, and keeps its frame for them.
-    pub(in crate::agent) fn now_readable(
-        &mut self,
-        frame: FrameId,
-        waiters: SmallVec<[Waiter; 2]>,
-    ) -> Result<(), CacheError> {
-        let deadline = self.time.now_ms + RESERVATION.as_millis() as u64;
-        for waiter in waiters {
-            self.pool.reserve(frame, deadline)?;
-            self.complete(waiter, Ok(()))?;
-        }
-        Ok(())
-    }
-
     /// No frame can be had for a page that waits for one, because nothing can be evicted.
-    pub(in crate::agent) fn give_up(&mut self, page: PageIndex) -> Result<(), CacheError> {
+    pub fn give_up(&mut self, page: PageIndex) -> Result<(), CacheError> {
         if let Some(control) = self.lines.pages.get_mut(&page) {
             control.starved = false;
             if control.line.state == line::State::I && control.frame.is_none() {
-                self.line_failed(page, self.why_no_frame())?;
+                self.line_failed(page, self.ctx.why_no_frame())?;
             }
             self.pump(page)?;
         }
@@ -256,12 +236,12 @@ impl Agent {
     }
 
     /// Tries again for pages that wait for a frame.
-    pub(in crate::agent) fn feed_starved(&mut self) -> Result<bool, CacheError> {
+    pub fn feed_starved(&mut self) -> Result<bool, CacheError> {
         let mut any = false;
-        for _ in 0..self.frames.starved.len() {
-            let Some(page) = self.frames.starved.pop_front() else { break };
-            if self.pool.free_frames(self.size_of(page)) == 0 {
-                self.frames.starved.push_back(page);
+        for _ in 0..self.ctx.frames.starved.len() {
+            let Some(page) = self.ctx.frames.starved.pop_front() else { break };
+            if self.ctx.free_frames(self.ctx.size_of(page)) == 0 {
+                self.ctx.frames.starved.push_back(page);
                 continue;
             }
             if let Some(control) = self.lines.pages.get_mut(&page) {
@@ -274,7 +254,7 @@ impl Agent {
     }
 
     /// E becomes M without a message (the ranks do the same by themselves).
-    pub(super) fn write_silently(&mut self, page: PageIndex) -> Result<(), CacheError> {
+    pub fn write_silently(&mut self, page: PageIndex) -> Result<(), CacheError> {
         let Some(control) = self.lines.pages.get_mut(&page) else { return Ok(()) };
         if control.line.state == line::State::E {
             self.step_line(page, Deferred::local(LineEvent::Write))?;
@@ -287,43 +267,43 @@ impl Agent {
         let mut any = false;
         loop {
             let first = self.lines.pages.get(&page).and_then(|control| control.puts.front());
-            let Some(Put::Work { offset, work, one }) = first else { return Ok(any) };
-            let span = self.pool.frame_span(self.pool.entry(page)?.frame())?;
+            let Some(PostedPut::Work { offset, work, piece }) = first else { return Ok(any) };
+            let span = self.ctx.frame_span(self.ctx.entry(page)?.frame())?;
             let Some(found) = work.apply_unchanging(&span, *offset) else { return Ok(any) };
-            let one = *one;
+            let piece = *piece;
             if let Some(control) = self.lines.pages.get_mut(&page) {
                 control.puts.pop_front();
             }
-            self.worked(one, Ok(found));
+            self.ctx.worked(piece, Ok(found));
             any = true;
         }
     }
 
     /// Applies the posted puts of a page that this node may write, in order. Only a put makes the page differ from NVMe, not the
     /// work before it that reads.
-    pub(super) fn apply_puts(&mut self, page: PageIndex) -> Result<(), CacheError> {
+    pub fn apply_puts(&mut self, page: PageIndex) -> Result<(), CacheError> {
         self.apply_reads(page)?;
         if self.lines.pages.get(&page).is_none_or(|control| control.puts.is_empty()) {
             return Ok(());
         }
         self.write_silently(page)?;
-        let entry = self.pool.entry(page)?;
-        let span = self.pool.frame_span(entry.frame())?;
+        let entry = self.ctx.entry(page)?;
+        let span = self.ctx.frame_span(entry.frame())?;
         while let Some(put) = self.lines.pages.get_mut(&page).and_then(|control| control.puts.pop_front()) {
             match put {
-                Put::Part { offset, data, waiter } => {
+                PostedPut::Part { offset, data, waiter } => {
                     span.mapping().write(span.offset() + offset as usize, &data);
                     if let Some(waiter) = waiter {
-                        self.complete(waiter, Ok(()))?;
+                        self.ctx.complete(waiter, Ok(()))?;
                     }
                 }
-                Put::Work { offset, work, one } => self.work_now(&span, offset, &work, one),
-                Put::Whole { frame, waiter } => {
+                PostedPut::Work { offset, work, piece } => self.work_now(&span, offset, &work, piece),
+                PostedPut::Whole { frame, waiter } => {
                     if let Some(frame) = frame {
-                        span.copy_from(&self.pool.frame_span(frame)?);
-                        self.release(frame)?;
+                        span.copy_from(&self.ctx.frame_span(frame)?);
+                        self.ctx.release(frame)?;
                     }
-                    self.complete(waiter, Ok(()))?;
+                    self.ctx.complete(waiter, Ok(()))?;
                 }
             }
         }

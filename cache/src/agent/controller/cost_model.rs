@@ -11,7 +11,7 @@
 //!
 //! [`Message::GetShared`]: crate::protocol::Message::GetShared
 
-use super::wire::Origin;
+use crate::agent::wire::Origin;
 use crate::pool::PageSize;
 use rustc_hash::FxHashMap;
 use vgas_rma::address::NodeId;
@@ -44,13 +44,13 @@ struct OfHome {
 
 /// What was measured.
 #[derive(Debug)]
-pub(super) struct Prices {
+pub struct CostModel {
     /// How often the time of NVMe counts.
     weight: u64,
     of: FxHashMap<(NodeId, PageSize), OfHome>,
 }
 
-impl Prices {
+impl CostModel {
     /// Nothing yet, in a job of so many nodes.
     pub fn new(nodes: u32) -> Self {
         Self { weight: if nodes > 2 { nodes.into() } else { 1 }, of: FxHashMap::default() }
@@ -92,30 +92,30 @@ mod tests {
     /// Goal: cooperation until both are known; then NVMe where it is clearly faster, and the other way now and then; each home by itself.
     #[test]
     fn what_was_faster_is_asked_for() {
-        let asked = |prices: &mut Prices| {
-            (0..4 * LOOK_AGAIN).filter(|_| prices.prefers_nvm(HOME, SIZE)).count() as u32
+        let asked = |costs: &mut CostModel| {
+            (0..4 * LOOK_AGAIN).filter(|_| costs.prefers_nvm(HOME, SIZE)).count() as u32
         };
-        let mut prices = Prices::new(2);
-        assert_eq!(asked(&mut prices), 0);
-        prices.took(HOME, SIZE, PEER, Origin::Cache, 1000);
-        prices.took(HOME, SIZE, HOME, Origin::Cache, 1);
-        assert_eq!(asked(&mut prices), 0, "what comes from the home's own DRAM is neither");
-        prices.took(HOME, SIZE, HOME, Origin::Nvm, 400);
-        assert_eq!(asked(&mut prices), 4 * (LOOK_AGAIN - 1));
-        assert!(!prices.prefers_nvm(PEER, SIZE));
+        let mut costs = CostModel::new(2);
+        assert_eq!(asked(&mut costs), 0);
+        costs.took(HOME, SIZE, PEER, Origin::Cache, 1000);
+        costs.took(HOME, SIZE, HOME, Origin::Cache, 1);
+        assert_eq!(asked(&mut costs), 0, "what comes from the home's own DRAM is neither");
+        costs.took(HOME, SIZE, HOME, Origin::Nvm, 400);
+        assert_eq!(asked(&mut costs), 4 * (LOOK_AGAIN - 1));
+        assert!(!costs.prefers_nvm(PEER, SIZE));
         // The device is slower now.
-        (0..80).for_each(|_| prices.took(HOME, SIZE, HOME, Origin::Nvm, 1100));
-        assert_eq!(asked(&mut prices), 4);
+        (0..80).for_each(|_| costs.took(HOME, SIZE, HOME, Origin::Nvm, 1100));
+        assert_eq!(asked(&mut costs), 4);
     }
 
     /// Goal: what two nodes read from a drive, many leave to others.
     #[test]
     fn the_more_share_a_drive_the_more_it_is_spared() {
         let prefers = |nodes| {
-            let mut prices = Prices::new(nodes);
-            prices.took(HOME, SIZE, PEER, Origin::Cache, 1000);
-            prices.took(HOME, SIZE, HOME, Origin::Nvm, 250);
-            prices.prefers_nvm(HOME, SIZE)
+            let mut costs = CostModel::new(nodes);
+            costs.took(HOME, SIZE, PEER, Origin::Cache, 1000);
+            costs.took(HOME, SIZE, HOME, Origin::Nvm, 250);
+            costs.prefers_nvm(HOME, SIZE)
         };
         assert_eq!([2, 3, 4, 5].map(prefers), [true, true, false, false]);
     }

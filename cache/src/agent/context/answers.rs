@@ -1,21 +1,21 @@
 //! Telling ranks that their operations have ended.
 
-use super::Agent;
+use super::NodeContext;
+use crate::agent::items::Waiter;
 use crate::error::{CacheError, Failure, PAGE_UNKNOWN};
 use crate::page::PageIndex;
-use crate::pool::{Completed, WaitId};
+use crate::pool::{Completed, FrameId, PoolError};
+use smallvec::SmallVec;
+use std::time::Duration;
 use vgas_rma::address::{Peer, Rank};
 
-/// A rank's operation that waits for something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Waiter {
-    pub local_rank: u32,
-    pub wait: WaitId,
-}
+/// How long a waiter has to copy a page that was fetched for it before the page may be taken away again. Long against
+/// a wake-up, short against a person.
+const RESERVATION: Duration = Duration::from_millis(4);
 
 /// What ranks are to be told.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub struct Answers {
     /// Ranks whose operations ended in this turn.
     pub rings: Vec<Peer>,
     /// Parts of a rank's operation that have ended well, and that it has not been told of yet: it looks at its word while it
@@ -23,20 +23,15 @@ pub(super) struct Answers {
     untold: Option<(Waiter, u32)>,
 }
 
-impl Agent {
+impl NodeContext {
     /// Tells a waiter which page failed, and why.
-    pub(super) fn fail(
-        &mut self,
-        waiter: Waiter,
-        page: PageIndex,
-        failure: Failure,
-    ) -> Result<(), CacheError> {
+    pub fn fail(&mut self, waiter: Waiter, page: PageIndex, failure: Failure) -> Result<(), CacheError> {
         let found = self.segments.partitions.find(page);
         let in_segment = found.and_then(|found| u32::try_from(page - found.first).ok());
         self.end(waiter, Err((failure, in_segment.unwrap_or(PAGE_UNKNOWN))))
     }
 
-    pub(super) fn complete(&mut self, waiter: Waiter, result: Result<(), Failure>) -> Result<(), CacheError> {
+    pub fn complete(&mut self, waiter: Waiter, result: Result<(), Failure>) -> Result<(), CacheError> {
         self.end(waiter, result.map_err(|failure| (failure, PAGE_UNKNOWN)))
     }
 
@@ -61,8 +56,19 @@ impl Agent {
         }
     }
 
-    /// Tells a rank what has ended well since it was told last. Nothing stays untold at the end of [`Agent::flush`].
-    pub(super) fn tell(&mut self) -> Result<(), CacheError> {
+    /// Ends a waiter's operation well, with these bytes.
+    pub fn answer(&mut self, waiter: Waiter, bytes: &[u8]) -> Result<(), CacheError> {
+        self.pool.answer(waiter.local_rank, waiter.wait, bytes)?;
+        self.complete(waiter, Ok(()))
+    }
+
+    /// From now on a waiter waits for so many pieces in place of one.
+    pub fn split(&self, waiter: Waiter, pieces: u32) -> Result<(), PoolError> {
+        self.pool.split_part(waiter.local_rank, waiter.wait, pieces)
+    }
+
+    /// Tells a rank what has ended well since it was told last. Nothing stays untold at the end of [`Agent::flush`](crate::agent::Agent::flush).
+    pub fn tell(&mut self) -> Result<(), CacheError> {
         if let Some((Waiter { local_rank, wait }, parts)) = self.answers.untold.take() {
             let completed = self.pool.complete(local_rank, wait, parts)?;
             self.told(local_rank, completed);
@@ -78,5 +84,15 @@ impl Agent {
                 self.answers.rings.push(peer);
             }
         }
+    }
+
+    /// Tells those who wait for a page that they can use it, and keeps its frame for them.
+    pub fn now_readable(&mut self, frame: FrameId, waiters: SmallVec<[Waiter; 2]>) -> Result<(), CacheError> {
+        let deadline = self.time.now_ms + RESERVATION.as_millis() as u64;
+        for waiter in waiters {
+            self.pool.reserve(frame, deadline)?;
+            self.complete(waiter, Ok(()))?;
+        }
+        Ok(())
     }
 }

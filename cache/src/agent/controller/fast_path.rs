@@ -1,123 +1,91 @@
-//! The short way of pages whose home is this node and of which nobody else has a copy.
+//! The fast path of pages whose home is this node and of which no other node has a copy.
 //!
-//! Such a page needs nobody's consent, yet its line and its directory entry would exchange six messages for each time it
+//! Such a page needs no other node's consent, yet its line and its directory entry would exchange six messages for each time it
 //! is read and evicted. Here both take their steps at once: the same rows of the same tables, in an order that a fast
 //! channel of the node to itself would give them. So that there is nothing to keep in step, the directory has no entry for
 //! such a page. What the entry would be follows from the page:
 //!
 //! | the page | its entry |
 //! |---|---|
-//! | is being read by [`Agent::start_own`] or [`Agent::read_own`] ([`PageControl::own_read`]) | [`home::Home::reading_for`] this node |
+//! | is being read by [`CacheController::start_own`] or [`CacheController::read_own`] ([`PageControl::own_read`]) | [`home::Home::reading_for`] this node |
 //! | stands in the table as E or M | [`home::Home::held_by`] this node |
 //! | else | a new one |
 //!
-//! [`Agent::directory`] makes the entry as soon as anybody else says anything about the page, or it is evicted with changes;
-//! from then on everything goes the usual way. In builds with assertions, and where the rows are observed, as in the simulation
+//! [`CacheController::directory`] makes the entry as soon as another node says anything about the page, or it is evicted with changes;
+//! from then on every step is the tables'. In builds with assertions, and where the rows are observed, as in the simulation
 //! tests, the tables themselves are asked, and must agree.
 
-use super::Agent;
-use super::answers::Waiter;
-use super::homes::HomePage;
+use super::CacheController;
 use super::lines::PageControl;
-use super::wire::Origin;
+use crate::agent::items::Waiter;
+use crate::agent::wire::Origin;
 use crate::error::{CacheError, Failure};
 use crate::page::PageIndex;
-use crate::pool::{Counter, FrameId, FrameUse, PageState, PoolAgent};
+use crate::pool::{Counter, FrameId, PageState};
 use crate::protocol::home::{HomeAction, HomeEvent};
 use crate::protocol::trace::{Row, Taken};
 use crate::protocol::{Line, LineEvent, Message, Right, home, line};
-use rustc_hash::FxHashMap;
 use std::collections::hash_map;
-use vgas_rma::address::NodeId;
 
-/// The directory entry of a page that has none; see above.
-pub(super) fn implied(
-    node: NodeId,
-    pool: &PoolAgent,
-    pages: &mut FxHashMap<PageIndex, PageControl>,
-    page: PageIndex,
-) -> HomePage {
-    if let Some(control) = pages.get_mut(&page)
-        && std::mem::take(&mut control.own_read)
-        && let Some(frame) = control.frame
-    {
-        return HomePage::reading_for(node, frame);
-    }
-    match pool.entry(page).map(|entry| entry.state()) {
-        Ok(PageState::Exclusive | PageState::Modified) => HomePage::held_by(node),
-        _ => HomePage::default(),
-    }
-}
-
-impl Agent {
-    /// The directory entry of a page whose home is here.
-    pub(super) fn directory(&mut self, page: PageIndex) -> &mut HomePage {
-        let (node, pool, pages) = (self.node, &self.pool, &mut self.lines.pages);
-        self.homes.entry(page).or_insert_with(|| implied(node, pool, pages, page))
-    }
-
+impl CacheController {
     /// The pages of which this node has the only copy, as far as the table says so.
-    pub(super) fn own_copies(&self) -> impl Iterator<Item = PageIndex> + '_ {
-        self.pool.frames().filter_map(|frame| match self.pool.frame_use(frame) {
-            Ok(FrameUse::Page(page)) => {
-                let state = self.pool.entry(page).map(|entry| entry.state());
-                let is_own = matches!(state, Ok(PageState::Exclusive | PageState::Modified));
-                (is_own && self.is_mine(page)).then_some(page)
-            }
-            _ => None,
+    pub fn own_copies(&self) -> impl Iterator<Item = PageIndex> + '_ {
+        self.ctx.cached_pages().filter(|&page| {
+            let state = self.ctx.entry(page).map(|entry| entry.state());
+            matches!(state, Ok(PageState::Exclusive | PageState::Modified)) && self.ctx.is_mine(page)
         })
     }
 
-    /// Whether a page that this node does not have can be read on the short way.
-    pub(super) fn may_read_own(&self, page: PageIndex) -> bool {
-        self.stored_in(page).is_some_and(|(file, in_file)| {
-            !self.homes.contains_key(&page) && self.storage.volume.is_written(file, in_file.0)
+    /// Whether a page that this node does not have can be read on the fast path.
+    pub fn may_read_own(&self, page: PageIndex) -> bool {
+        self.ctx.stored_in(page).is_some_and(|(file, in_file)| {
+            !self.homes.contains_key(&page) && self.ctx.storage.volume.is_written(file, in_file.0)
         })
     }
 
-    /// Starts to read a page for which nothing is in flight, for somebody who waits or for nobody yet, if the short way is
+    /// Starts to read a page for which nothing is in flight, for somebody who waits or for nobody yet, if the fast path is
     /// open.
-    pub(super) fn start_own(
+    pub fn start_own(
         &mut self,
         page: PageIndex,
         reader: Option<Waiter>,
         ahead: bool,
     ) -> Result<bool, CacheError> {
-        if self.pool.entry(page)?.state() != PageState::Invalid || !self.may_read_own(page) {
+        if self.ctx.entry(page)?.state() != PageState::Invalid || !self.may_read_own(page) {
             return Ok(false);
         }
         if self.lines.pages.contains_key(&page) {
             return Ok(false);
         }
-        let Some(frame) = self.take_frame_for(page) else { return Ok(false) };
-        self.shards.somebody_got_a_frame();
+        let Some(frame) = self.ctx.take_frame_for(page) else { return Ok(false) };
+        self.ctx.shards.somebody_got_a_frame();
         let control = self.lines.pages.entry(page).insert_entry(PageControl::wanted(frame, reader, ahead));
-        control.into_mut().take_short_way(self.time.nanoseconds());
+        control.into_mut().take_fast_path(self.ctx.time.nanoseconds());
         self.read_begun(page, frame);
         Ok(true)
     }
 
-    /// Starts to read a page that has a control with a frame, and no copy, if the short way is open.
-    pub(super) fn read_own(&mut self, page: PageIndex) -> Result<bool, CacheError> {
+    /// Starts to read a page that has a control with a frame, and no copy, if the fast path is open.
+    pub fn read_own(&mut self, page: PageIndex) -> Result<bool, CacheError> {
         if !self.may_read_own(page) {
             return Ok(false);
         }
         let Some(control) = self.lines.pages.get_mut(&page) else { return Ok(false) };
         let Some(frame) = control.frame else { return Ok(false) };
-        control.take_short_way(self.time.nanoseconds());
+        control.take_fast_path(self.ctx.time.nanoseconds());
         self.read_begun(page, frame);
         Ok(true)
     }
 
     fn read_begun(&mut self, page: PageIndex, frame: FrameId) {
-        self.collect_read(page, frame);
-        if self.asks_tables() {
+        self.ctx.collect_read(page, frame);
+        if self.ctx.asks_tables() {
             self.show_read_begun(page);
         }
     }
 
     fn show_read_begun(&mut self, page: PageIndex) {
-        let node = self.node;
+        let node = self.ctx.node;
         self.take_line(page, Line::default(), LineEvent::Read, line::State::IsD);
         let asked = HomeEvent::Message { from: node, message: Message::GetShared { nvm: false } };
         let reading = home::Home::reading_for(node);
@@ -125,7 +93,7 @@ impl Agent {
     }
 
     fn show_read_done(&mut self, page: PageIndex) {
-        let node = self.node;
+        let node = self.ctx.node;
         let message = Message::Data { right: Right::Exclusive, dirty: false, acks: 0, confirm: false };
         let given = HomeAction::Send { to: node, message };
         let held = home::Home::held_by(node);
@@ -134,8 +102,8 @@ impl Agent {
         self.take_line(page, asked, LineEvent::Message { from: node, message }, line::State::E);
     }
 
-    /// NVMe has read a page, or not. False: it was not read by [`Agent::read_own`], or cannot end like this.
-    pub(super) fn own_read_done(
+    /// NVMe has read a page, or not. False: it was not read by [`CacheController::read_own`], or cannot end like this.
+    pub fn own_read_done(
         &mut self,
         page: PageIndex,
         result: Result<(), Failure>,
@@ -156,39 +124,37 @@ impl Agent {
         } else {
             None
         };
-        self.pool.count(Counter::FromNvm, 1);
-        self.has_come(page, self.node, Origin::Nvm, asked);
-        self.pool.install(page, frame, PageState::Exclusive, ahead)?;
-        self.may_be_evicted(frame)?;
-        if self.asks_tables() {
+        self.ctx.count(Counter::FromNvm, 1);
+        self.has_come(page, self.ctx.node, Origin::Nvm, asked);
+        self.ctx.install(page, frame, PageState::Exclusive, ahead)?;
+        if self.ctx.asks_tables() {
             self.show_read_done(page);
         }
         match readers {
             Some(readers) => {
                 self.settle(page)?;
-                self.now_readable(frame, readers)?;
+                self.ctx.now_readable(frame, readers)?;
             }
             None => self.pump(page)?,
         }
         Ok(true)
     }
 
-    /// Evicts a page that its ranks have left, if the short way is open: the only copy, unchanged, for which nothing else is
+    /// Evicts a page that its ranks have left, if the fast path is open: the only copy, unchanged, for which nothing else is
     /// in flight. Otherwise the directory has an entry for it now, if its home is here.
-    pub(super) fn evict_own(&mut self, page: PageIndex) -> Result<bool, CacheError> {
-        if self.home_of(page) != Some(self.node) || self.homes.contains_key(&page) {
+    pub fn evict_own(&mut self, page: PageIndex) -> Result<bool, CacheError> {
+        if self.ctx.home_of(page) != Some(self.ctx.node) || self.homes.contains_key(&page) {
             return Ok(false);
         }
-        if self.pool.entry(page)?.state() != PageState::Exclusive || !self.quiet(page) {
+        if self.ctx.entry(page)?.state() != PageState::Exclusive || !self.quiet(page) {
             self.directory(page);
             return Ok(false);
         }
-        if let Some(frame) = self.pool.detach(page)? {
-            self.victims.remove(&self.pool, frame)?;
-            self.release(frame)?;
+        if let Some(frame) = self.ctx.detach(page)? {
+            self.ctx.release(frame)?;
         }
-        if self.asks_tables() {
-            let node = self.node;
+        if self.ctx.asks_tables() {
+            let node = self.ctx.node;
             let mut held = Line::default();
             held.state = line::State::E;
             let leaving = self.take_line(page, held, LineEvent::Replace, line::State::EiE);
@@ -199,31 +165,26 @@ impl Agent {
             let acknowledged = LineEvent::Message { from: node, message: let_go };
             self.take_line(page, leaving, acknowledged, line::State::I);
         }
-        self.evicted(page)?;
+        self.ctx.evicted(page)?;
         self.settle(page)?;
         Ok(true)
     }
 
     /// Shows the rows that a rank has taken which has brought a page in by itself.
-    pub(super) fn show_claimed(&mut self, page: PageIndex) {
-        if self.asks_tables() {
+    pub fn show_claimed(&mut self, page: PageIndex) {
+        if self.ctx.asks_tables() {
             self.show_read_begun(page);
             self.show_read_done(page);
         }
     }
 
-    /// Whether the rows of the short way are asked for: where somebody observes them, and in every build with assertions.
-    fn asks_tables(&self) -> bool {
-        cfg!(debug_assertions) || self.observer.is_some()
-    }
-
     /// Asks the table whether a line takes this step, and shows its row.
     fn take_line(&mut self, page: PageIndex, line: Line, event: LineEvent, next: line::State) -> Line {
-        let node = self.node;
-        let (named, _) = line::classify(line, node, event).expect("an event of the short way");
-        let (taken, _) = line::step(line, node, event).expect("a step of the short way");
-        assert_eq!(taken.state, next, "page {page}: the short way is not the table's");
-        if let Some(observe) = &mut self.observer {
+        let node = self.ctx.node;
+        let (named, _) = line::classify(line, node, event).expect("an event of the fast path");
+        let (taken, _) = line::step(line, node, event).expect("a step of the fast path");
+        assert_eq!(taken.state, next, "page {page}: the fast path is not the table's");
+        if let Some(observe) = &mut self.ctx.observer {
             observe(Row { page: page.0, node, taken: Taken::Line(line.state, named, next) });
         }
         taken
@@ -238,14 +199,14 @@ impl Agent {
         next: &home::Home,
         action: &HomeAction,
     ) {
-        let parameters = self.home_parameters(page);
-        let (node, observer) = (self.node, &mut self.observer);
+        let parameters = self.ctx.home_parameters(page);
+        let (node, observer) = (self.ctx.node, &mut self.ctx.observer);
         let actions = home::step_observed(&mut entry, &parameters, event, &mut |state, event, next| {
             if let Some(observe) = observer {
                 observe(Row { page: page.0, node, taken: Taken::Home(state, event, next) });
             }
         })
-        .expect("a step of the short way");
+        .expect("a step of the fast path");
         assert_eq!((&entry, &actions[..]), (next, std::slice::from_ref(action)), "page {page}");
     }
 }

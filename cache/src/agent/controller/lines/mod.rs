@@ -3,7 +3,6 @@
 //! A page has a control ([`PageControl`]) only while something is in flight; otherwise its entry in the shared table says
 //! everything. Events that take rights from ranks wait in the control until the ranks have left the page, and everything
 //! that the protocol says about the page waits behind them.
-
 //!
 //! | file | holds |
 //! |---|---|
@@ -15,22 +14,18 @@ mod in_place;
 mod steps;
 mod wants;
 
-use super::answers::Waiter;
-use super::mapped::Mapper;
-use super::wire::{Beside, Origin};
-use super::work::{FrameWork, OneOf};
+use crate::agent::items::{InPlaceWork, MapRequest, PostedPut, Waiter};
+use crate::agent::wire::{Beside, Origin};
 use crate::page::PageIndex;
 use crate::pool::{Entry, FrameId, Outcome, PageState};
 use crate::protocol::{Line, LineEvent, Message, line};
-use crate::request::InPlace;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use vgas_rma::address::Peer;
 
 /// The pages for which something is in flight here.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub struct Lines {
     pub pages: FxHashMap<PageIndex, PageControl>,
     /// In-place puts of this agent's own in flight: by the number in their answer.
     pub remote_puts: FxHashMap<u32, RemotePut>,
@@ -39,37 +34,11 @@ pub(super) struct Lines {
     revoked: Vec<(PageIndex, Outcome)>,
 }
 
-/// A put that was posted with its data.
-#[derive(Debug)]
-pub(super) enum Put {
-    /// Some bytes of the page.
-    Part {
-        offset: u32,
-        data: Box<[u8]>,
-        /// Who is told at the end.
-        waiter: Option<Waiter>,
-    },
-    /// Work on a piece of the page, at its home. Among the puts, because it keeps its place among them; work that only reads asks
-    /// for the right to read.
-    Work { offset: u32, work: FrameWork, one: OneOf },
-    /// All of it, in a frame. The frame is gone from here once it has become the page's own.
-    Whole { frame: Option<FrameId>, waiter: Waiter },
-}
-
-/// A small operation that the home applies in place.
-#[derive(Debug)]
-pub(super) struct InPlaceWork {
-    /// Who gets the answer.
-    pub from: Peer,
-    pub operation: InPlace,
-    pub data: Box<[u8]>,
-}
-
 /// A put of this agent's that travels to a page served in place at its home.
 #[derive(Debug)]
-pub(super) struct RemotePut {
+pub struct RemotePut {
     page: PageIndex,
-    put: Put,
+    put: PostedPut,
 }
 
 impl RemotePut {
@@ -80,7 +49,7 @@ impl RemotePut {
 
 /// A protocol event that waits until ranks have left the page, with what the agent needs to carry it out.
 #[derive(Debug)]
-pub(super) struct Deferred {
+pub struct Deferred {
     event: LineEvent,
     beside: Beside,
     origin: Origin,
@@ -103,15 +72,15 @@ impl Deferred {
 
 /// What is in flight about a page, its *control*: not to be confused with a block of the pool.
 #[derive(Debug, Default)]
-pub(super) struct PageControl {
-    pub(super) line: Line,
+pub struct PageControl {
+    pub line: Line,
     /// The page's frame while it is not in the table: on its way in or out.
-    pub(super) frame: Option<FrameId>,
-    pub(super) readers: SmallVec<[Waiter; 2]>,
+    pub frame: Option<FrameId>,
+    pub readers: SmallVec<[Waiter; 2]>,
     writers: SmallVec<[Waiter; 2]>,
     /// The threads, each of another rank of the node, that wait for the page to be mapped.
-    pub(super) mappers: SmallVec<[Mapper; 1]>,
-    puts: VecDeque<Put>,
+    pub mappers: SmallVec<[MapRequest; 1]>,
+    puts: VecDeque<PostedPut>,
     deferred: VecDeque<Deferred>,
     starved: bool,
     /// Wanted by nobody yet.
@@ -119,21 +88,21 @@ pub(super) struct PageControl {
     /// Wanted by the home, to serve it in place.
     recall: bool,
     /// To be marked as read-ahead trigger when it arrives.
-    pub(super) ahead: bool,
-    /// Is being read by [`Agent::read_own`]: its directory entry need not exist.
-    pub(super) own_read: bool,
+    pub ahead: bool,
+    /// Is being read by [`CacheController::read_own`]: its directory entry need not exist.
+    pub own_read: bool,
     /// When it was asked for, in nanoseconds, for somebody who waits to read it.
-    pub(super) asked: Option<u64>,
+    pub asked: Option<u64>,
 }
 
 impl PageControl {
     /// The protocol's event by which the first of the puts gets the right that it needs. `is_own`: no other node has a copy, so
     /// that a page which is read may be written without a message.
     fn event_of_puts(&self, is_own: bool) -> LineEvent {
-        let reads = |put: &Put| matches!(put, Put::Work { work, .. } if work.only_reads());
-        let may_read = |put: &Put| reads(put) || (is_own && matches!(put, Put::Work { .. }));
+        let reads = |put: &PostedPut| matches!(put, PostedPut::Work { work, .. } if work.only_reads());
+        let may_read = |put: &PostedPut| reads(put) || (is_own && matches!(put, PostedPut::Work { .. }));
         match self.puts.front() {
-            Some(Put::Whole { .. }) => LineEvent::WriteWhole,
+            Some(PostedPut::Whole { .. }) => LineEvent::WriteWhole,
             // One that writes comes after those that read: the right to write is asked for once.
             _ if self.puts.iter().all(may_read) => LineEvent::Read,
             _ => LineEvent::Write,
@@ -144,26 +113,26 @@ impl PageControl {
     /// all filled with puts waiting behind them for the same pages. All of the puts are in flight, so that any of them may be the first; those
     /// of parts that came before are overwritten.
     fn overwrite_first(&mut self) {
-        let is_whole = |put: &Put| matches!(put, Put::Whole { frame: Some(_), .. });
+        let is_whole = |put: &PostedPut| matches!(put, PostedPut::Whole { frame: Some(_), .. });
         let Some(at) = self.puts.iter().position(is_whole) else { return };
         for put in self.puts.iter_mut().take(at) {
-            if let Put::Part { data, .. } = put {
+            if let PostedPut::Part { data, .. } = put {
                 *data = Box::default();
             }
         }
-        let Some(Put::Whole { frame, waiter }) = self.puts.remove(at) else { return };
+        let Some(PostedPut::Whole { frame, waiter }) = self.puts.remove(at) else { return };
         self.frame = frame;
-        self.puts.push_front(Put::Whole { frame: None, waiter });
+        self.puts.push_front(PostedPut::Whole { frame: None, waiter });
     }
 
     /// Of a page that is to come into this frame, for somebody who waits or for nobody yet.
-    pub(super) fn wanted(frame: FrameId, reader: Option<Waiter>, ahead: bool) -> Self {
+    pub fn wanted(frame: FrameId, reader: Option<Waiter>, ahead: bool) -> Self {
         let prefetch = reader.is_none();
         Self { frame: Some(frame), readers: reader.into_iter().collect(), prefetch, ahead, ..Self::default() }
     }
 
     /// Asks NVMe itself instead of the directory, at this time.
-    pub(super) fn take_short_way(&mut self, nanoseconds: u64) {
+    pub fn take_fast_path(&mut self, nanoseconds: u64) {
         (self.own_read, self.asked) = (true, (!self.readers.is_empty()).then_some(nanoseconds));
         self.line.state = line::State::IsD;
     }
@@ -177,7 +146,7 @@ impl PageControl {
     }
 
     /// Whether nobody waits for anything but to read, and nothing waits for its turn.
-    pub(super) fn wants_reading_at_most(&self) -> bool {
+    pub fn wants_reading_at_most(&self) -> bool {
         self.writers.is_empty()
             && self.mappers.is_empty()
             && self.puts.is_empty()

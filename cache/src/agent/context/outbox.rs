@@ -4,7 +4,7 @@
 //! requests for them (promise 8), what follows from these, such as a home that hands a run of them on, and copies that
 //! make room.
 
-use super::wire::{self, Beside, Coherence, Content};
+use crate::agent::wire::{self, Beside, Coherence, Content};
 use crate::page::PageIndex;
 use crate::pool::{FrameId, PageSize};
 use crate::protocol::Message;

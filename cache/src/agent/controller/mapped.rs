@@ -5,23 +5,20 @@
 //! the only copy, in the frame that is mapped; other nodes' small operations travel to it, those of the node's own ranks
 //! hit the same frame. A pin keeps the frame where it is. So nothing is ever taken from a rank: it gives back by itself.
 
-use super::claims::Parked;
-use super::shards::Aside;
-use super::storage::StorageWork;
-use super::{Agent, homes::Staging};
+use super::CacheController;
+use crate::agent::context::LocalMessage;
+use crate::agent::items::{MapRequest, ParkedRequest, ShardMessage, StagingRequest, StorageWork};
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::page::PageIndex;
 use crate::partition::Partition;
 use crate::pool::{Fault, FaultId, FrameId, Returned};
 use crate::protocol::home::HomeEvent;
-use crate::read_ahead::Missed;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use vgas_rma::address::Rank;
 
 /// What the ranks of the node have mapped.
 #[derive(Debug, Default)]
-pub(super) struct Mapped {
+pub struct Mapped {
     /// In which frame a page is mapped, and by which of the node's ranks.
     frames: FxHashMap<PageIndex, (FrameId, SmallVec<[u32; 4]>)>,
     /// Pages that each rank has mapped or waits for.
@@ -46,33 +43,26 @@ impl Mapped {
     }
 }
 
-/// Who waits for a page to be mapped.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mapper {
-    pub id: FaultId,
-    pub write: bool,
-}
-
-impl Agent {
+impl CacheController {
     /// Whether a rank has posted a fault that was not taken yet.
     pub fn faults_wait(&self) -> bool {
-        self.pool.faults_posted() != self.mapped.seen
+        self.ctx.pool.faults_posted() != self.mapped.seen
     }
 
     /// Takes the faults that were posted. Before the shard looks at what others have told it: they tell it of a page that was
     /// unmapped before its rank can want it again. True when there may be one.
-    pub(super) fn take_faults(&mut self) -> Result<bool, CacheError> {
-        let posted = self.pool.faults_posted();
+    pub fn take_faults(&mut self) -> Result<bool, CacheError> {
+        let posted = self.ctx.pool.faults_posted();
         if posted == self.mapped.seen {
             return Ok(false);
         }
         self.mapped.seen = posted;
-        self.pool.take_faults(&mut self.mapped.taken)?;
+        self.ctx.pool.take_faults(&mut self.mapped.taken)?;
         Ok(true)
     }
 
     /// Serves the faults that were taken. True when there was one.
-    pub(super) fn serve_faults(&mut self) -> Result<bool, CacheError> {
+    pub fn serve_faults(&mut self) -> Result<bool, CacheError> {
         if self.mapped.taken.is_empty() {
             return Ok(false);
         }
@@ -88,54 +78,40 @@ impl Agent {
         match fault.returned {
             Returned::Nothing => {}
             // Before the answer, after which the rank may want it again.
-            Returned::Page(page) if !self.is_mine(page) => {
-                self.shards.tell(self.pool.layout().shard_of(page), Aside::Unmapped(id, page));
+            Returned::Page(page) if !self.ctx.is_mine(page) => {
+                self.ctx.shards.tell(self.ctx.pages().shard_of(page), ShardMessage::Unmapped(id, page));
             }
             Returned::Page(page) => self.unmapped(id, page)?,
             Returned::All(page) => {
                 // Of a partition that is gone, nothing is mapped.
-                let elsewhere = |found: &Partition| !self.is_here(found.owner);
-                let is_none = page.0 >= self.pool.layout().pages();
-                if is_none || self.segments.partitions.find(page).is_some_and(elsewhere) {
+                let elsewhere = |found: &Partition| !self.ctx.is_here(found.owner);
+                let is_none = page.0 >= self.ctx.pages().pages();
+                if is_none || self.ctx.segments.partitions.find(page).is_some_and(elsewhere) {
                     let what = format!("gave all pages beside page {page} back, which is not of its node");
-                    return Err(self.refuse_fault(id, what));
+                    return Err(self.ctx.refuse_fault(id, what));
                 }
-                let others = 1..self.shards.count();
-                others.for_each(|shard| self.shards.tell(shard, Aside::UnmappedAll(id, page)));
+                let others = 1..self.ctx.shards.count();
+                others.for_each(|shard| self.ctx.shards.tell(shard, ShardMessage::UnmappedAll(id, page)));
                 self.unmapped_all(id, page)?;
             }
         }
         match fault.wanted {
             Some(page) => self.want_mapped(id, page, fault.write),
-            None => Ok(self.pool.answer_fault(id, Ok(FrameId(0)))?),
+            None => Ok(self.ctx.pool.answer_fault(id, Ok(FrameId(0)))?),
         }
     }
 
     /// A rank has unmapped all of its pages of the partition of this one.
-    pub(super) fn unmapped_all(&mut self, id: FaultId, page: PageIndex) -> Result<(), CacheError> {
-        let range = self.segments.partitions.find(page).map(Partition::range).unwrap_or_default();
+    pub fn unmapped_all(&mut self, id: FaultId, page: PageIndex) -> Result<(), CacheError> {
+        let range = self.ctx.segments.partitions.find(page).map(Partition::range).unwrap_or_default();
         let all = self.mapped.frames.iter();
         let own = all.filter(|(page, (_, ranks))| range.contains(page) && ranks.contains(&id.local_rank));
         let pages: Vec<PageIndex> = own.map(|(page, _)| *page).collect();
         pages.into_iter().try_for_each(|page| self.unmapped(id, page))
     }
 
-    /// Whether a rank is on this node.
-    fn is_here(&self, rank: Rank) -> bool {
-        self.layout.ranks_of(self.node).contains(&rank.0)
-    }
-
-    fn rank_of(&self, id: FaultId) -> Rank {
-        Rank(self.layout.ranks_of(self.node).start + id.local_rank)
-    }
-
-    fn refuse_fault(&self, id: FaultId, what: String) -> CacheError {
-        let who = self.layout.describe(self.layout.peer_of_rank(self.rank_of(id)));
-        CacheError::Protocol { who, what }
-    }
-
     /// A rank has unmapped a page: it may be evicted, and others may have it, again.
-    pub(super) fn unmapped(&mut self, id: FaultId, page: PageIndex) -> Result<(), CacheError> {
+    pub fn unmapped(&mut self, id: FaultId, page: PageIndex) -> Result<(), CacheError> {
         let mapped = self.mapped.frames.get_mut(&page);
         let found = mapped.and_then(|(frame, ranks)| {
             let at = ranks.iter().position(|&rank| rank == id.local_rank)?;
@@ -143,12 +119,12 @@ impl Agent {
             Some((*frame, ranks.is_empty()))
         });
         let Some((frame, was_last)) = found else {
-            return Err(self.refuse_fault(id, format!("gave page {page} back, which it has not mapped")));
+            return Err(self.ctx.refuse_fault(id, format!("gave page {page} back, which it has not mapped")));
         };
         if was_last {
             self.mapped.frames.remove(&page);
         }
-        self.pool.unkeep_mapped(frame)?;
+        self.ctx.pool.unkeep_mapped(frame)?;
         self.no_mapper(id, page)
     }
 
@@ -163,66 +139,64 @@ impl Agent {
     }
 
     fn want_mapped(&mut self, id: FaultId, page: PageIndex, write: bool) -> Result<(), CacheError> {
-        let owner = self.pool.layout().locate(page).map(|(owner, _)| owner);
-        if !owner.is_some_and(|owner| owner == self.rank_of(id) || (self.is_here(owner) && !write)) {
+        let owner = self.ctx.pages().locate(page).map(|(owner, _)| owner);
+        if !owner.is_some_and(|owner| owner == self.ctx.rank_of(id) || (self.ctx.is_here(owner) && !write)) {
             let what =
                 format!("wants to map page {page}, which is not of its segment, nor to be read of its node");
-            return Err(self.refuse_fault(id, what));
+            return Err(self.ctx.refuse_fault(id, what));
         }
-        if self.is_gone(page) {
-            return Ok(self.pool.answer_fault(id, Err(Failure::from(FailureKind::NoSuchPage).code()))?);
+        if self.ctx.is_gone(page) {
+            return Ok(self.ctx.pool.answer_fault(id, Err(Failure::from(FailureKind::NoSuchPage).code()))?);
         }
-        let layout = self.pool.layout();
+        let layout = self.ctx.pages();
         let limit = layout.spec().mapped_pages_per_rank + layout.mapped_beside_first();
         let count = self.mapped.count(id.local_rank);
         if *count >= limit {
-            return Err(self.refuse_fault(id, format!("maps more than {limit} pages")));
+            return Err(self.ctx.refuse_fault(id, format!("maps more than {limit} pages")));
         }
         *count += 1;
-        self.start_mapping(page, Mapper { id, write })
+        self.start_mapping(page, MapRequest { id, write })
     }
 
-    pub(super) fn start_mapping(&mut self, page: PageIndex, mapper: Mapper) -> Result<(), CacheError> {
+    pub fn start_mapping(&mut self, page: PageIndex, mapper: MapRequest) -> Result<(), CacheError> {
         if self.meets_claim(page)? {
-            self.park(page, Parked::Map(page, mapper));
+            self.park(page, ParkedRequest::Map(mapper));
             return Ok(());
         }
         let id = mapper.id;
         let has_mapped = |(_, ranks): &(FrameId, SmallVec<[u32; 4]>)| ranks.contains(&id.local_rank);
-        let waits = |mapper: &Mapper| mapper.id.local_rank == id.local_rank;
+        let waits = |mapper: &MapRequest| mapper.id.local_rank == id.local_rank;
         if self.mapped.frames.get(&page).is_some_and(has_mapped)
             || self.control(page)?.mappers.iter().any(waits)
         {
-            return Err(self.refuse_fault(id, format!("maps page {page} twice")));
+            return Err(self.ctx.refuse_fault(id, format!("maps page {page} twice")));
         }
         self.leave_block(page)?;
-        let (missed, ahead) = (self.is_miss(page), self.pool.clear_ahead(page)?);
+        let (missed, ahead) = (self.ctx.is_miss(page), self.ctx.pool.clear_ahead(page)?);
         // Now, so that requests of other nodes that come meanwhile are referred to this page's place.
         self.home_event(page, HomeEvent::Mapped(true))?;
         self.control(page)?.mappers.push(mapper);
         self.pump(page)?;
         if missed {
             self.publish_neighbours(page)?;
-            self.missed(&Missed::all(page..page + 1))?;
-            self.reached(page..page + 1)
+            self.ctx.local.push_back(LocalMessage::MapMissed(page));
         } else if ahead {
-            self.used_ahead(page)
-        } else {
-            Ok(())
+            self.ctx.local.push_back(LocalMessage::AheadUsed(page));
         }
+        Ok(())
     }
 
     /// A rank has mapped a page by itself, of which nothing was known.
-    pub(super) fn was_mapped(&mut self, page: PageIndex, frame: FrameId) -> Result<(), CacheError> {
-        let Some((owner, _)) = self.pool.layout().locate(page) else { return Ok(()) };
-        let local_rank = owner.0.saturating_sub(self.layout.ranks_of(self.node).start);
+    pub fn was_mapped(&mut self, page: PageIndex, frame: FrameId) -> Result<(), CacheError> {
+        let Some((owner, _)) = self.ctx.pages().locate(page) else { return Ok(()) };
+        let local_rank = owner.0.saturating_sub(self.ctx.layout.ranks_of(self.ctx.node).start);
         *self.mapped.count(local_rank) += 1;
         self.mapped.add(page, frame, local_rank);
         self.home_event(page, HomeEvent::Mapped(true))
     }
 
     /// The directory entry has taken a step, which a thread may have been waiting for.
-    pub(super) fn home_has_stepped(&mut self, page: PageIndex) -> Result<(), CacheError> {
+    pub fn home_has_stepped(&mut self, page: PageIndex) -> Result<(), CacheError> {
         match self.waits_to_map(page) {
             true => self.pump(page),
             false => Ok(()),
@@ -230,25 +204,20 @@ impl Agent {
     }
 
     /// The page is the only copy: its frame may be mapped.
-    pub(super) fn map(&mut self, page: PageIndex, frame: FrameId, id: FaultId) -> Result<(), CacheError> {
-        self.pool.keep_mapped(frame)?;
+    pub fn map(&mut self, page: PageIndex, frame: FrameId, id: FaultId) -> Result<(), CacheError> {
+        self.ctx.pool.keep_mapped(frame)?;
         self.mapped.add(page, frame, id.local_rank);
-        Ok(self.pool.answer_fault(id, Ok(frame))?)
+        Ok(self.ctx.pool.answer_fault(id, Ok(frame))?)
     }
 
     /// The page cannot be had.
-    pub(super) fn map_failed(
-        &mut self,
-        page: PageIndex,
-        id: FaultId,
-        failure: Failure,
-    ) -> Result<(), CacheError> {
-        self.pool.answer_fault(id, Err(failure.code()))?;
+    pub fn map_failed(&mut self, page: PageIndex, id: FaultId, failure: Failure) -> Result<(), CacheError> {
+        self.ctx.pool.answer_fault(id, Err(failure.code()))?;
         self.no_mapper(id, page)
     }
 
     /// Whether a rank of the node has the page mapped.
-    pub(super) fn is_mapped(&self, page: PageIndex) -> bool {
+    pub fn is_mapped(&self, page: PageIndex) -> bool {
         self.mapped.frames.contains_key(&page)
     }
 
@@ -257,33 +226,34 @@ impl Agent {
     /// The owner may be writing to it, so that its bytes cannot be handed to a device whose checksum must hold: a copy
     /// is stored. The page itself stays what it is, changed. It is kept until the copy has been stored, because two
     /// writes of one page that are in flight together would end in any order.
-    pub(super) fn store_copy(&mut self, page: PageIndex) -> Result<bool, CacheError> {
+    pub fn store_copy(&mut self, page: PageIndex) -> Result<bool, CacheError> {
         let Some(&(frame, _)) = self.mapped.frames.get(&page) else { return Ok(false) };
-        let Some(copy) = self.take_reserve(page) else {
-            self.frames.unstaged.push_back(Staging::Copy(page));
+        let Some(copy) = self.ctx.take_reserve(page) else {
+            self.ctx.frames.unstaged.push_back(StagingRequest::Copy(page));
             return Ok(true);
         };
-        self.pool.frame_span(copy)?.copy_from(&self.pool.frame_span(frame)?);
-        self.pool.keep_mapped(frame)?;
-        self.collect(page, copy, StorageWork::Copy { page, original: frame, copy });
+        self.ctx.frame_span(copy)?.copy_from(&self.ctx.frame_span(frame)?);
+        self.ctx.pool.keep_mapped(frame)?;
+        self.ctx.collect(page, copy, StorageWork::Copy { page, original: frame, copy });
         Ok(true)
     }
 
     /// The copy of a mapped page has been stored, or not.
-    pub(super) fn copy_stored(
+    pub fn copy_stored(
         &mut self,
         page: PageIndex,
         original: FrameId,
         copy: FrameId,
         result: Result<(), Failure>,
     ) -> Result<(), CacheError> {
-        self.pool.unkeep_mapped(original)?;
-        self.release(copy)?;
-        self.page_cleaned(page, result)
+        self.ctx.pool.unkeep_mapped(original)?;
+        self.ctx.release(copy)?;
+        self.ctx.page_cleaned(page, result);
+        Ok(())
     }
 
     /// No fault will be answered any more.
-    pub(super) fn close(&self) {
-        self.pool.close();
+    pub fn close(&self) {
+        self.ctx.pool.close();
     }
 }

@@ -1,7 +1,8 @@
 //! NVMe operations in flight: collected during a turn of the agent, issued in runs of neighbouring pages.
 
-use super::Agent;
-use super::answers::Waiter;
+use super::NodeContext;
+use super::part_reads::PartReads;
+use crate::agent::items::StorageWork;
 use crate::error::{CacheError, Failure, FailureKind};
 use crate::page::PageIndex;
 use crate::pool::{Counter, FrameId};
@@ -10,26 +11,9 @@ use smallvec::SmallVec;
 use vgas_nvm::{PageDone, Volume, VolumeError};
 use vgas_rma::address::NodeId;
 
-/// What a key of the volume stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StorageWork {
-    /// A page for the directory.
-    Read(PageIndex),
-    /// A page from the directory.
-    Write(PageIndex),
-    /// A copy of a page that its owner has mapped: of this frame, in that one.
-    Copy { page: PageIndex, original: FrameId, copy: FrameId },
-    /// A part of a page, for somebody who wants no more; its number among those in flight.
-    Part(u32),
-    /// A checkpoint of a segment by itself.
-    Flush(u32),
-    /// A step of the job's checkpoint of a segment, and who waits for it.
-    Step(u32, Waiter),
-}
-
 /// Numbers for things in flight; freed numbers are used again.
 #[derive(Debug)]
-pub(super) struct Keys<T> {
+pub struct Keys<T> {
     slots: Vec<Option<T>>,
     free: Vec<usize>,
 }
@@ -65,12 +49,12 @@ impl<T> Keys<T> {
 /// Writes the first failure of each kind to the log: a full disk fails every write-back and every attempt to repeat
 /// one. What the errors of the ranks that need such a page say as well is not written.
 #[derive(Debug, Default)]
-pub(super) struct FailureLog {
+pub struct FailureLog {
     told: Vec<FailureKind>,
 }
 
 impl FailureLog {
-    fn tell(&mut self, failure: Failure, error: &VolumeError) {
+    pub fn tell(&mut self, failure: Failure, error: &VolumeError) {
         if failure.kind == FailureKind::NoSpace || self.told.contains(&failure.kind) {
             tracing::debug!(%error, "the NVMe has failed");
         } else {
@@ -82,7 +66,7 @@ impl FailureLog {
 
 /// An operation that waits for the end of the turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Collected {
+pub struct Collected {
     page: PageIndex,
     frame: FrameId,
     work: StorageWork,
@@ -95,42 +79,44 @@ impl Collected {
 }
 
 /// The node's NVMe and what is in flight at it.
-pub(super) struct Storage {
+pub struct Storage {
     pub volume: Volume,
+    /// Parts of pages, for small gets.
+    pub parts: PartReads,
     /// Work in flight; keys of the volume are indices.
     pub keys: Keys<StorageWork>,
     /// Reads and writes collected in this turn, to be issued in runs.
     collected: Vec<Collected>,
-    done: Vec<PageDone>,
-    failures: FailureLog,
+    pub done: Vec<PageDone>,
+    pub failures: FailureLog,
 }
 
 impl Storage {
-    pub fn new(volume: Volume) -> Self {
+    pub fn new(volume: Volume, parts: PartReads) -> Self {
         let (keys, failures) = (Keys::default(), FailureLog::default());
-        Self { volume, keys, collected: Vec::new(), done: Vec::new(), failures }
+        Self { volume, parts, keys, collected: Vec::new(), done: Vec::new(), failures }
     }
 }
 
-impl Agent {
-    pub(super) fn collect_read(&mut self, page: PageIndex, frame: FrameId) {
+impl NodeContext {
+    pub fn collect_read(&mut self, page: PageIndex, frame: FrameId) {
         self.collect(page, frame, StorageWork::Read(page));
     }
 
-    pub(super) fn collect_write(&mut self, page: PageIndex, frame: FrameId) {
+    pub fn collect_write(&mut self, page: PageIndex, frame: FrameId) {
         self.collect(page, frame, StorageWork::Write(page));
     }
 
-    pub(super) fn collect(&mut self, page: PageIndex, frame: FrameId, work: StorageWork) {
+    pub fn collect(&mut self, page: PageIndex, frame: FrameId, work: StorageWork) {
         let collected = Collected { page, frame, work };
         if collected.is_write() {
-            self.parts.overtake(page);
+            self.storage.parts.overtake(page);
         }
         self.storage.collected.push(collected);
     }
 
     /// Issues what was collected; neighbouring pages become one operation of the device.
-    pub(super) fn issue_storage(&mut self) -> Result<(), CacheError> {
+    pub fn issue_storage(&mut self) -> Result<(), CacheError> {
         if self.storage.collected.is_empty() {
             return Ok(());
         }
@@ -150,17 +136,17 @@ impl Agent {
             rest = others;
             let mut spans = SmallVec::<[_; 1]>::with_capacity(run.len());
             for one in run {
-                spans.push((self.pool.frame_span(one.frame)?, self.storage.keys.insert(one.work)));
+                spans.push((self.frame_span(one.frame)?, self.storage.keys.insert(one.work)));
             }
             let (file, in_file) = partition.stored_in(first.page);
             let (count, page_bytes) = (spans.len() as u64, u64::from(partition.size.bytes()));
             if first.is_write() {
-                self.pool.count(Counter::NvmWrites, count);
-                self.pool.count(Counter::NvmWriteBytes, count * page_bytes);
+                self.count(Counter::NvmWrites, count);
+                self.count(Counter::NvmWriteBytes, count * page_bytes);
                 self.storage.volume.write_run(file, in_file.0, spans)?;
             } else {
-                self.pool.count(Counter::NvmReads, count);
-                self.pool.count(Counter::NvmReadBytes, count * page_bytes);
+                self.count(Counter::NvmReads, count);
+                self.count(Counter::NvmReadBytes, count * page_bytes);
                 self.storage.volume.read_run(file, in_file.0, spans)?;
             }
         }
@@ -169,47 +155,10 @@ impl Agent {
         self.storage.volume.submit()?;
         Ok(())
     }
-
-    /// Takes what the NVMe has done.
-    pub(super) fn poll_storage(&mut self) -> Result<bool, CacheError> {
-        let mut done = std::mem::take(&mut self.storage.done);
-        self.storage.volume.poll(&mut done)?;
-        let any = !done.is_empty();
-        for PageDone { key, result } in done.drain(..) {
-            let Some(work) = self.storage.keys.remove(key) else { continue };
-            if let StorageWork::Part(number) = work {
-                self.part_read(number, Some(result))?;
-                continue;
-            }
-            let result = result.map_err(|error| {
-                let failure = failure(&error, self.node);
-                if let StorageWork::Flush(segment) = work {
-                    self.segments.complain(segment, &error);
-                } else if let StorageWork::Step(segment, _) = work {
-                    self.segments.complain(segment, &error);
-                }
-                self.storage.failures.tell(failure, &error);
-                failure
-            });
-            match work {
-                StorageWork::Read(page) | StorageWork::Write(page) => self.stored(page, work, result)?,
-                StorageWork::Copy { page, original, copy } => {
-                    self.copy_stored(page, original, copy, result)?;
-                }
-                StorageWork::Flush(segment) => self.flushed(segment, result)?,
-                StorageWork::Step(_, waiter) => self.step_done(waiter, result)?,
-                StorageWork::Part(_) => {}
-            }
-        }
-        self.storage.done = done;
-        // Before room is made: ranks copy meanwhile.
-        self.tell()?;
-        Ok(any)
-    }
 }
 
 /// What a rank is told.
-pub(super) fn failure(error: &VolumeError, node: NodeId) -> Failure {
+pub fn failure(error: &VolumeError, node: NodeId) -> Failure {
     match error {
         VolumeError::Corrupt { .. } | VolumeError::Lost { .. } => {
             Failure { kind: FailureKind::Corrupt, errno: None, node: Some(node) }
@@ -219,7 +168,7 @@ pub(super) fn failure(error: &VolumeError, node: NodeId) -> Failure {
 }
 
 /// The same, of the system's number.
-pub(super) fn failure_of(errno: Option<Errno>, node: NodeId) -> Failure {
+pub fn failure_of(errno: Option<Errno>, node: NodeId) -> Failure {
     let kind = match errno {
         Some(Errno::NOSPC | Errno::DQUOT) => FailureKind::NoSpace,
         _ => FailureKind::Device,

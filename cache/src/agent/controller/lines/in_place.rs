@@ -1,27 +1,28 @@
 //! Small operations done where the page is: this node's at another home, and others' here.
 
 use super::*;
-use crate::agent::answers::Waiter;
-use crate::agent::{Agent, Outgoing};
+use crate::agent::context::Outgoing;
+use crate::agent::controller::CacheController;
+use crate::agent::items::{InPlaceWork, PostedPut, Waiter};
 use crate::error::CacheError;
 use crate::page::PageIndex;
 use crate::pool::{Counter, FrameId, PageState};
 use crate::request::{InPlace, InPlaceAnswer, Pieces};
 
-impl Agent {
+impl CacheController {
     /// The home serves the page in place: readers go there by themselves, posted puts are sent there.
-    pub(super) fn go_in_place(&mut self, page: PageIndex) -> Result<(), CacheError> {
-        self.pool.mark_in_place(page, true)?;
+    pub fn go_in_place(&mut self, page: PageIndex) -> Result<(), CacheError> {
+        self.ctx.mark_in_place(page, true)?;
         let control = self.control(page)?;
         control.prefetch = false;
         let waiters: Vec<Waiter> = control.readers.drain(..).chain(control.writers.drain(..)).collect();
         let mut puts = std::mem::take(&mut control.puts);
         // The frame of a whole put may have become the page's own: it holds the put's data.
-        if let Some(Put::Whole { frame: frame @ None, .. }) = puts.front_mut() {
+        if let Some(PostedPut::Whole { frame: frame @ None, .. }) = puts.front_mut() {
             *frame = control.frame.take();
         }
         for waiter in waiters {
-            self.complete(waiter, Ok(()))?;
+            self.ctx.complete(waiter, Ok(()))?;
         }
         for put in puts {
             self.put_remotely(page, put)?;
@@ -29,58 +30,64 @@ impl Agent {
         Ok(())
     }
 
-    fn put_remotely(&mut self, page: PageIndex, put: Put) -> Result<(), CacheError> {
-        let home = self.home_of(page).ok_or_else(|| self.violation(self.node, "a page without a home"))?;
+    fn put_remotely(&mut self, page: PageIndex, put: PostedPut) -> Result<(), CacheError> {
+        let home = self
+            .ctx
+            .home_of(page)
+            .ok_or_else(|| self.ctx.violation(self.ctx.node, "a page without a home"))?;
         // Whole pages travel in pieces that fit a message.
         const PIECE: usize = 8 << 10;
         let put = match put {
-            Put::Whole { frame: Some(frame), waiter } => {
-                let span = self.pool.frame_span(frame)?;
+            PostedPut::Whole { frame: Some(frame), waiter } => {
+                let span = self.ctx.frame_span(frame)?;
                 let mut all = vec![0; span.bytes()];
                 span.read(&mut all);
-                self.release(frame)?;
+                self.ctx.release(frame)?;
                 // The pieces may end in any order: the home may decline some of them, which then go the normal way.
                 let pieces = all.len().div_ceil(PIECE) as u32;
-                self.pool.split_part(waiter.local_rank, waiter.wait, pieces)?;
+                self.ctx.split(waiter, pieces)?;
                 for (index, piece) in all.chunks(PIECE).enumerate() {
                     let waiter = Some(waiter);
                     let offset = (index * PIECE) as u32;
-                    self.put_remotely(page, Put::Part { offset, data: piece.into(), waiter })?;
+                    self.put_remotely(page, PostedPut::Part { offset, data: piece.into(), waiter })?;
                 }
                 return Ok(());
             }
             put => put,
         };
-        let Put::Part { offset, data, .. } = &put else {
-            return Err(self.violation(self.node, "sent an update to its own home"));
+        let PostedPut::Part { offset, data, .. } = &put else {
+            return Err(self.ctx.violation(self.ctx.node, "sent an update to its own home"));
         };
         // So that an answer's number names the shard.
-        self.lines.next_remote = self.lines.next_remote.wrapping_add(1) % (u32::MAX / self.shards.count());
-        let number = self.lines.next_remote * self.shards.count() + self.shard;
+        self.lines.next_remote =
+            self.lines.next_remote.wrapping_add(1) % (u32::MAX / self.ctx.shards.count());
+        let number = self.lines.next_remote * self.ctx.shards.count() + self.ctx.shard;
         let operation = InPlace::Put { page, offset: *offset, number };
         let data = data.clone();
         self.lines.remote_puts.insert(number, RemotePut { page, put });
-        self.outbox.push(self.layout.agent_of(home), Outgoing::InPlace { words: operation.encode(), data });
+        self.ctx
+            .outbox
+            .push(self.ctx.layout.agent_of(home), Outgoing::InPlace { words: operation.encode(), data });
         Ok(())
     }
 
-    pub(in crate::agent) fn remote_put_ended(
-        &mut self,
-        number: u32,
-        answer: InPlaceAnswer,
-    ) -> Result<(), CacheError> {
+    pub fn remote_put_ended(&mut self, number: u32, answer: InPlaceAnswer) -> Result<(), CacheError> {
         let Some(RemotePut { page, put }) = self.lines.remote_puts.remove(&number) else {
-            return Err(self.violation(self.node, "was answered an in-place put that is not in flight"));
+            return Err(self
+                .ctx
+                .violation(self.ctx.node, "was answered an in-place put that is not in flight"));
         };
         match answer {
             InPlaceAnswer::Done => match put {
-                Put::Part { waiter: Some(waiter), .. } => self.complete(waiter, Ok(())),
+                PostedPut::Part { waiter: Some(waiter), .. } => self.ctx.complete(waiter, Ok(())),
                 _ => Ok(()),
             },
-            InPlaceAnswer::Failed => Err(self.violation(self.node, "was told of a put that it failed")),
+            InPlaceAnswer::Failed => {
+                Err(self.ctx.violation(self.ctx.node, "was told of a put that it failed"))
+            }
             InPlaceAnswer::NotInPlace => {
-                if self.pool.entry(page)?.state() == PageState::InPlace {
-                    self.pool.mark_in_place(page, false)?;
+                if self.ctx.entry(page)?.state() == PageState::InPlace {
+                    self.ctx.mark_in_place(page, false)?;
                 }
                 self.control(page)?.puts.push_back(put);
                 self.pump(page)
@@ -89,13 +96,13 @@ impl Agent {
     }
 
     /// Does a small operation on the home's copy, and answers.
-    pub(super) fn apply_in_place(
+    pub fn apply_in_place(
         &mut self,
         frame: FrameId,
         write: bool,
         work: &InPlaceWork,
     ) -> Result<(), CacheError> {
-        let span = self.pool.frame_span(frame)?;
+        let span = self.ctx.frame_span(frame)?;
         let answer = match work.operation {
             InPlace::Get { offset, bytes, number, .. } if !write => {
                 let mut data = vec![0; bytes as usize];
@@ -115,10 +122,10 @@ impl Agent {
                 }
                 Outgoing::Answer { words: InPlaceAnswer::Done.encode(number), bytes: Vec::new() }
             }
-            _ => return Err(self.violation(self.node, "mixed an in-place get with a put")),
+            _ => return Err(self.ctx.violation(self.ctx.node, "mixed an in-place get with a put")),
         };
-        self.pool.count(Counter::InPlaceServed, 1);
-        self.outbox.push(work.from, answer);
+        self.ctx.count(Counter::InPlaceServed, 1);
+        self.ctx.outbox.push(work.from, answer);
         Ok(())
     }
 }

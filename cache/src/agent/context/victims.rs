@@ -2,12 +2,11 @@
 //! segments with such pages have: of what the policies name, that leaves which has not been used for longest, by weight. Beside
 //! them the pages of streamed segments, which come and go in one order and leave first, unless they are few.
 
-use super::Agent;
 use crate::error::CacheError;
-use crate::page::PageIndex;
 use crate::partition::Policy;
 use crate::pool::{FrameId, FrameUse, PageSize, PageState, PoolAgent};
-use crate::replacement::{self, Class, Fifo, FrameView, Queue, Replacement};
+use crate::replacement;
+use crate::replacement::{Class, Fifo, FrameView, Queue, Replacement};
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 use std::cmp::Reverse;
@@ -20,7 +19,7 @@ const STREAMED_PART: usize = 8;
 const STREAMED_AGES: u64 = 1024;
 
 /// The policies.
-pub(super) struct Victims {
+pub struct Victims {
     /// The name of the policy.
     policy: &'static str,
     by_size: [Option<OfSize>; PageSize::COUNT],
@@ -115,12 +114,12 @@ struct View<'a> {
 
 /// One size of pages, and the pool as it is now.
 #[derive(Clone, Copy)]
-struct Among<'a> {
-    pool: &'a PoolAgent,
-    size: PageSize,
-    now_ms: u64,
+pub struct Among<'a> {
+    pub pool: &'a PoolAgent,
+    pub size: PageSize,
+    pub now_ms: u64,
     /// How many frames the shard has for pages of this size, about.
-    frames: usize,
+    pub frames: usize,
 }
 
 impl<'a> Among<'a> {
@@ -208,12 +207,12 @@ impl Victims {
     }
 
     /// Nobody else has the page of this frame any more, which is shared.
-    fn is_last(&mut self, frame: FrameId) {
+    pub fn is_last(&mut self, frame: FrameId) {
         self.last.insert(frame);
     }
 
     /// Another node has the page of this frame, too, from now on.
-    fn is_shared(&mut self, pool: &PoolAgent, frame: FrameId) -> Result<(), CacheError> {
+    pub fn is_shared(&mut self, pool: &PoolAgent, frame: FrameId) -> Result<(), CacheError> {
         self.last.remove(&frame);
         let (stamp, size) = (pool.stamp(frame)?, pool.size_of_frame(frame)?);
         if let Some(of_size) = &mut self.by_size[size.index()] {
@@ -224,14 +223,14 @@ impl Victims {
     }
 
     /// The frame to be evicted next, which is forgotten.
-    fn take(&mut self, among: Among) -> Option<(FrameId, Queue)> {
+    pub fn take(&mut self, among: Among) -> Option<(FrameId, Queue)> {
         let size = among.size;
         let (frame, queue) = self.by_size[size.index()].as_mut()?.victim(&among.view(&self.last))?;
         Some((size.nth(frame.0), queue))
     }
 
     /// How long a frame has not been used as its policy sees it, and by its page's weight: the larger, the sooner it goes.
-    fn age(&self, among: Among, frame: FrameId, of: Policy) -> u64 {
+    pub fn age(&self, among: Among, frame: FrameId, of: Policy) -> u64 {
         let ticks = u64::from(among.pool.clock().wrapping_sub(among.pool.stamp(frame).unwrap_or(0)));
         if of.streamed {
             return aged(STREAMED_AGES * ticks, of.weight);
@@ -244,68 +243,9 @@ impl Victims {
     }
 
     /// The same frame, which keeps its turn.
-    fn next(&mut self, among: Among) -> Option<FrameId> {
+    pub fn next(&mut self, among: Among) -> Option<FrameId> {
         let size = among.size;
         let (frame, _) = self.by_size[size.index()].as_mut()?.next(&among.view(&self.last))?;
         Some(size.nth(frame.0))
-    }
-}
-
-impl Agent {
-    /// A page has come into this frame.
-    pub(super) fn may_be_evicted(&mut self, frame: FrameId) -> Result<(), CacheError> {
-        let page = self.pool.page_in(frame)?;
-        let of = page.map(|page| self.segments.partitions.kept_by(page)).unwrap_or_default();
-        self.victims.insert(&self.pool, frame, of)
-    }
-
-    /// Nobody else has a page any more that this node shares.
-    pub(super) fn holds_last(&mut self, frame: FrameId) {
-        self.victims.is_last(frame);
-    }
-
-    /// Another node gets a page that this node has.
-    pub(super) fn holds_shared(&mut self, frame: FrameId) -> Result<(), CacheError> {
-        self.victims.is_shared(&self.pool, frame)
-    }
-
-    /// The frame of this size to be evicted next, which replacement forgets.
-    pub(super) fn next_victim(&mut self, size: PageSize) -> Option<(FrameId, Queue)> {
-        let frames = self.frames_among(size);
-        self.victims.take(Among { pool: &self.pool, size, now_ms: self.time.now_ms, frames })
-    }
-
-    /// The same frame, which replacement keeps where it is: whoever only compares must not change whose turn it is.
-    pub(super) fn oldest_frame(&mut self, size: PageSize) -> Option<FrameId> {
-        let frames = self.frames_among(size);
-        self.victims.next(Among { pool: &self.pool, size, now_ms: self.time.now_ms, frames })
-    }
-
-    /// How long a frame has not been used, as replacement sees it: the larger, the sooner it goes.
-    pub(super) fn age_of(&self, frame: FrameId, of: Policy) -> Result<u64, CacheError> {
-        let size = self.pool.size_of_frame(frame)?;
-        let among =
-            Among { pool: &self.pool, size, now_ms: self.time.now_ms, frames: self.frames_among(size) };
-        Ok(self.victims.age(among, frame, of))
-    }
-
-    /// How many frames of a size this shard has, about.
-    fn frames_among(&self, size: PageSize) -> usize {
-        (self.pool.frames_now(size) / self.shards.count()) as usize
-    }
-
-    /// How large a page is.
-    pub(super) fn size_of(&self, page: PageIndex) -> PageSize {
-        self.pool.layout().size_of(page)
-    }
-
-    /// A free frame for a page: of those at hand, if they are of its size, or of the pool.
-    pub(super) fn take_frame_for(&mut self, page: PageIndex) -> Option<FrameId> {
-        let size = self.size_of(page);
-        let fits = |frame: &FrameId| self.pool.size_of_frame(*frame).is_ok_and(|found| found == size);
-        match self.frames.at_hand.last().is_some_and(fits) {
-            true => self.frames.at_hand.pop(),
-            false => self.pool.take_frame(size),
-        }
     }
 }

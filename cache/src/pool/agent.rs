@@ -112,6 +112,7 @@ impl PoolAgent {
     }
 
     /// The layout, with the numbering of pages.
+    #[inline]
     pub fn layout(&self) -> &TableLayout {
         &self.shared.layout
     }
@@ -130,6 +131,7 @@ impl PoolAgent {
 
     /// The page's entry now. Behind the agent's back, [`PageState::Exclusive`] may become [`PageState::Modified`] and AHEAD may
     /// vanish, neither while HOLD is set; and [`PageState::Stored`] may become anything, by way of [`PageState::Claimed`].
+    #[inline]
     pub fn entry(&self, page: PageIndex) -> Result<Entry, PoolError> {
         Ok(Entry::from_word(self.shared.entry(page)?.load(Acquire)))
     }
@@ -202,6 +204,7 @@ impl PoolAgent {
     }
 
     /// The page of which a frame is the copy. Who took it away meanwhile, for another page or none, has seen to it.
+    #[inline]
     pub fn page_in(&self, frame: FrameId) -> Result<Option<PageIndex>, PoolError> {
         let FrameUse::Page(page) = self.frame_use(frame)? else { return Ok(None) };
         let entry = self.entry(page)?;
@@ -317,6 +320,7 @@ impl PoolAgent {
     }
 
     /// Whether the frame is in a block that is being emptied.
+    #[inline]
     pub fn is_vacating(&self, frame: FrameId) -> bool {
         self.shared.is_vacating(self.block_of(frame))
     }
@@ -339,21 +343,25 @@ impl PoolAgent {
     }
 
     /// How many frames for pages of a size are to be free: so many that a miss or a staged put finds one at once.
+    #[inline]
     pub fn free_target(&self, size: PageSize) -> u32 {
         self.shared.free_target(size)
     }
 
     /// About how many frames for pages of a size there are, or could be at once.
+    #[inline]
     pub fn frames_now(&self, size: PageSize) -> u32 {
         self.shared.frames_now(size)
     }
 
     /// About how many frames for pages of a size are free.
+    #[inline]
     pub fn free_frames(&self, size: PageSize) -> u32 {
         self.shared.free_frames(size)
     }
 
     /// The size of the pages that a frame is for.
+    #[inline]
     pub fn size_of_frame(&self, frame: FrameId) -> Result<PageSize, PoolError> {
         self.shared.size_of_frame(frame)
     }
@@ -372,11 +380,13 @@ impl PoolAgent {
     }
 
     /// In whose hands a frame is.
+    #[inline]
     pub fn frame_use(&self, frame: FrameId) -> Result<FrameUse, PoolError> {
         Ok(FrameUse::from_word(self.shared.frame_use(frame)?.load(Acquire)))
     }
 
     /// The bytes of a frame, for NVMe and network.
+    #[inline]
     pub fn frame_span(&self, frame: FrameId) -> Result<Span, PoolError> {
         self.shared.frame_span(frame)
     }
@@ -573,6 +583,7 @@ impl PoolAgent {
     }
 
     /// How often a frame is pinned now.
+    #[inline]
     pub fn pins(&self, frame: FrameId) -> Result<Pins, PoolError> {
         Ok(Pins::from_word(self.shared.pins(frame)?.load(Acquire)))
     }
@@ -595,6 +606,7 @@ impl PoolAgent {
     }
 
     /// Whether a waiter still has to copy the page, or has let the deadline pass without doing so.
+    #[inline]
     pub fn reserved(&self, frame: FrameId, now_ms: u64) -> Result<bool, PoolError> {
         let word = self.shared.reservation(frame)?.load(Acquire);
         Ok(word & 0xffff != 0 && word >> 16 > now_ms)
@@ -602,6 +614,7 @@ impl PoolAgent {
 
     /// Whether replacement may choose the frame: it holds a page, nobody has it pinned or reserved. A hint: the revocation
     /// decides.
+    #[inline]
     pub fn evictable(&self, frame: FrameId, now_ms: u64) -> bool {
         let check = || -> Result<bool, PoolError> {
             let FrameUse::Page(page) = self.frame_use(frame)? else { return Ok(false) };
@@ -617,11 +630,13 @@ impl PoolAgent {
     }
 
     /// The coarse clock.
+    #[inline]
     pub fn clock(&self) -> u32 {
         self.shared.clock().load(Relaxed)
     }
 
     /// The clock at the last use of a frame (or at its installation).
+    #[inline]
     pub fn stamp(&self, frame: FrameId) -> Result<u32, PoolError> {
         Ok(self.shared.stamp(frame)?.load(Relaxed))
     }
@@ -660,6 +675,7 @@ impl PoolAgent {
     }
 
     /// Adds to one of the agent's counters.
+    #[inline]
     pub fn count(&self, counter: Counter, n: u64) {
         // Nobody else writes them, so that no locked instruction is needed.
         let word = self.shared.counter(self.counters_block(), counter);

@@ -163,6 +163,7 @@ impl Shared {
     }
 
     /// The size of the pages that a frame is for. An error where no frame begins.
+    #[inline]
     pub fn size_of_frame(&self, frame: FrameId) -> Result<PageSize, PoolError> {
         let size = self.size_of_block(self.layout.frame_blocks.of_frame(frame));
         size.filter(|&size| {
@@ -195,11 +196,13 @@ impl Shared {
         (block < self.layout.block_count).then(|| self.table.atomic_u64(at as usize))
     }
 
+    #[inline]
     pub fn entry(&self, page: PageIndex) -> Result<&AtomicU64, PoolError> {
         self.check_page(page)?;
         Ok(self.table.atomic_u64((self.layout.entries + page.0 * 8) as usize))
     }
 
+    #[inline]
     pub fn stamp(&self, frame: FrameId) -> Result<&AtomicU32, PoolError> {
         self.size_of_frame(frame)?;
         Ok(self.table.atomic_u32((self.layout.stamps + u64::from(frame.0) * 4) as usize))
@@ -209,14 +212,17 @@ impl Shared {
         Ok((self.layout.frames + self.cell(frame)? * FRAME_BYTES + offset) as usize)
     }
 
+    #[inline]
     pub fn pins(&self, frame: FrameId) -> Result<&AtomicU32, PoolError> {
         Ok(self.table.atomic_u32(self.frame_word(frame, 0)?))
     }
 
+    #[inline]
     pub fn reservation(&self, frame: FrameId) -> Result<&AtomicU64, PoolError> {
         Ok(self.table.atomic_u64(self.frame_word(frame, 8)?))
     }
 
+    #[inline]
     pub fn frame_use(&self, frame: FrameId) -> Result<&AtomicU64, PoolError> {
         Ok(self.table.atomic_u64(self.frame_word(frame, 16)?))
     }

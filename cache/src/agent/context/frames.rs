@@ -85,6 +85,7 @@ impl Frames {
 
 impl NodeContext {
     /// Shows a page that has come into a frame, which may be evicted from now on.
+    #[inline]
     pub fn install(
         &mut self,
         page: PageIndex,
@@ -97,6 +98,7 @@ impl NodeContext {
     }
 
     /// Hides a page; returns its frame, which replacement does not know any more.
+    #[inline]
     pub fn detach(&mut self, page: PageIndex) -> Result<Option<FrameId>, CacheError> {
         let frame = self.pool.detach(page)?;
         frame.into_iter().try_for_each(|frame| self.victims.remove(&self.pool, frame).map(drop))?;
@@ -112,21 +114,25 @@ impl NodeContext {
     }
 
     /// Whether nothing keeps the page of a frame from being evicted.
+    #[inline]
     pub fn is_evictable(&self, frame: FrameId, now_ms: u64) -> bool {
         self.pool.evictable(frame, now_ms)
     }
 
     /// Free frames of a size.
+    #[inline]
     pub fn free_frames(&self, size: PageSize) -> u32 {
         self.pool.free_frames(size)
     }
 
     /// Returns how large a frame is.
+    #[inline]
     pub fn size_of_frame(&self, frame: FrameId) -> Result<PageSize, PoolError> {
         self.pool.size_of_frame(frame)
     }
 
     /// Returns how many frames of a size are to be free.
+    #[inline]
     pub fn free_target(&self, size: PageSize) -> u32 {
         self.pool.free_target(size)
     }

@@ -159,16 +159,19 @@ impl NodeContext {
     }
 
     /// The table's pages, and their numbering.
+    #[inline]
     pub fn pages(&self) -> &TableLayout {
         self.pool.layout()
     }
 
     /// The table's entry of a page.
+    #[inline]
     pub fn entry(&self, page: PageIndex) -> Result<Entry, PoolError> {
         self.pool.entry(page)
     }
 
     /// The bytes of a frame.
+    #[inline]
     pub fn frame_span(&self, frame: FrameId) -> Result<Span, PoolError> {
         self.pool.frame_span(frame)
     }
@@ -200,11 +203,13 @@ impl NodeContext {
     }
 
     /// Adds to a counter of this shard.
+    #[inline]
     pub fn count(&self, counter: Counter, n: u64) {
         self.pool.count(counter, n);
     }
 
     /// Whether a page is this shard's.
+    #[inline]
     pub fn is_mine(&self, page: PageIndex) -> bool {
         self.pages().shard_of(page) == self.shard
     }
@@ -236,10 +241,12 @@ impl NodeContext {
     }
 
     /// How large a page is.
+    #[inline]
     pub fn size_of(&self, page: PageIndex) -> PageSize {
         self.pages().size_of(page)
     }
 
+    #[inline]
     pub fn home_of(&self, page: PageIndex) -> Option<NodeId> {
         let (owner, _) = self.pages().locate(page)?;
         Some(self.layout.node_of(owner))
@@ -253,6 +260,7 @@ impl NodeContext {
 
     /// Whether a rank that asks for the page now has to wait for it. Pages on their way count: without them the first
     /// pages of a scan's requests would look like a reader in large steps.
+    #[inline]
     pub fn is_miss(&self, page: PageIndex) -> bool {
         self.entry(page).is_ok_and(|entry| {
             matches!(entry.state(), PageState::Invalid | PageState::Stored | PageState::Claimed)
@@ -270,6 +278,7 @@ impl NodeContext {
     }
 
     /// Whether the rows of the fast path are asked for: where somebody observes them, and in every build with assertions.
+    #[inline]
     pub fn asks_tables(&self) -> bool {
         cfg!(debug_assertions) || self.observer.is_some()
     }

@@ -10,8 +10,8 @@
 //! | floor | holds |
 //! |---|---|
 //! | [`Agent`], here and in the files beside | what comes in is handed to its part, and what ends is handed on |
-//! | [`controller`] | the cache controller: lines, directory, claims and mappings, by the protocol's tables |
-//! | [`context`] | what all parts use: pool, frames, NVMe operations, messages, answers |
+//! | `controller/` | the cache controller: lines, directory, claims and mappings, by the protocol's tables |
+//! | `context/` | what all parts use: pool, frames, NVMe operations, messages, answers |
 //!
 //! Parts beside the controller own what they know, and are handed the controller for what they need of it:
 //!

@@ -11,7 +11,7 @@
 
 use std::time::Instant;
 use vgas::say::print;
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let gets: usize = std::env::args().nth(1).map_or(Ok(2000), |word| word.parse())?;
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // SAFETY: it only counts.
     let pool = unsafe { runtime.raw_client() }.pool();
     let bytes = 4 * pool.layout().frames_bytes();
-    runtime.attach(&SegmentSpec { tiered_bytes: bytes, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(bytes))?;
     let page_bytes = runtime.page_bytes() as u64;
     let page = vec![1u64; page_bytes as usize / 8];
     let pages = bytes / page_bytes;

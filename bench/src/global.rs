@@ -7,7 +7,7 @@
 
 use crate::gemm::{Buffer, GlobalMemory, MemoryResult, PendingGet};
 use crate::raw::client;
-use vgas::{GlobalAddress, Kind, NodeId, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
+use vgas::{GlobalAddress, Kind, NodeId, Rank, Runtime, Segment, SegmentOptions};
 use vgas_cache::client::Pending;
 
 /// A [`GlobalMemory`] of a tiered segment, or of a pinned one, which is held against it.
@@ -15,14 +15,14 @@ use vgas_cache::client::Pending;
 pub struct TieredMemory<'r> {
     runtime: &'r Runtime,
     kind: Kind,
-    /// The tiered one, once it is attached.
-    segment: Segment,
+    /// Once it is attached.
+    segment: Option<Segment>,
 }
 
 impl<'r> TieredMemory<'r> {
     /// Over a runtime that has attached nothing. Until [`TieredMemory::attach`], only sizes may be asked for.
     pub fn new(runtime: &'r Runtime) -> Self {
-        Self { runtime, kind: Kind::Tiered, segment: Segment::FIRST }
+        Self { runtime, kind: Kind::Tiered, segment: None }
     }
 
     /// The same of pinned memory.
@@ -34,23 +34,19 @@ impl<'r> TieredMemory<'r> {
     /// behind a tile is seldom one of them. Collective.
     ///
     /// # Errors
-    /// Those of [`Runtime::attach`] and [`Runtime::attach_segment`].
+    /// Those of [`Runtime::attach`].
     pub fn attach(&mut self, bytes: u64) -> vgas::Result<()> {
-        if self.kind == Kind::Pinned {
-            return self.runtime.attach(&SegmentSpec { pinned_bytes: bytes, ..SegmentSpec::default() });
-        }
-        self.runtime.attach(&SegmentSpec::default())?;
-        let options = SegmentOptions { read_ahead: false, ..SegmentOptions::default() };
-        self.segment = self.runtime.attach_segment(bytes, &options)?;
+        let options = match self.kind {
+            Kind::Pinned => SegmentOptions::pinned(bytes),
+            Kind::Tiered => SegmentOptions::tiered(bytes).read_ahead(false),
+        };
+        self.segment = Some(self.runtime.attach(&options)?);
         Ok(())
     }
 
     fn at(&self, rank: usize, offset: u64) -> GlobalAddress {
-        let rank = Rank(rank as u32);
-        match self.kind {
-            Kind::Pinned => GlobalAddress::of_kind(Kind::Pinned, rank, offset),
-            Kind::Tiered => self.segment.address(rank, offset),
-        }
+        let id = self.segment.as_ref().map(Segment::id).unwrap_or_default();
+        GlobalAddress { rank: Rank(rank as u32), kind: self.kind, segment: id, offset }
     }
 
     fn nodes(&self) -> impl Iterator<Item = NodeId> {
@@ -59,8 +55,8 @@ impl<'r> TieredMemory<'r> {
 }
 
 /// A get of the cache's client with the buffer it writes to. The order of the fields is the order of dropping.
-struct Get<'r> {
-    pending: Option<Pending<'r>>,
+struct Get {
+    pending: Option<Pending>,
     buffer: Buffer,
 }
 
@@ -73,7 +69,7 @@ impl PendingGet for Made {
     }
 }
 
-impl PendingGet for Get<'_> {
+impl PendingGet for Get {
     fn wait(mut self: Box<Self>) -> MemoryResult<Buffer> {
         if let Some(pending) = self.pending.take() {
             pending.wait()?;
@@ -131,7 +127,7 @@ impl GlobalMemory for TieredMemory<'_> {
             return Ok(Box::new(Made(buffer)));
         }
         let (address, bytes) = (into.as_mut_ptr(), into.len());
-        let of = (self.segment.id(), Rank(rank as u32));
+        let of = (self.segment.as_ref().map(Segment::id).unwrap_or_default(), Rank(rank as u32));
         // SAFETY: this file's rule.
         let pending = unsafe { client(self.runtime).get_nb(of, offset, address, bytes) };
         Ok(Box::new(Get { pending: Some(pending.map_err(vgas::Error::from)?), buffer }))

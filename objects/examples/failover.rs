@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::init()?;
     let bytes = (count * 1536).next_multiple_of(1 << 20) + (8 << 20);
     let options = HeapOptions { bytes, replicas: 1, copies: 64, ..HeapOptions::default() };
-    let objects = Objects::attach(runtime, &options)?;
+    let objects = Objects::attach(&runtime, &options)?;
     let (me, maker, reader) = match is_first_lost {
         false => (objects.rank(), Rank(1), Rank(0)),
         true => (objects.rank(), Rank(0), Rank(1)),

@@ -36,7 +36,7 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::init()?;
     // A part of the heap of each rank, which lies on NVMe: as large as it may become.
     let bytes = (thousands * 1_000 * 32).next_multiple_of(1 << 20) + (16 << 20);
-    let objects = Objects::attach(runtime, &HeapOptions { bytes, ..HeapOptions::default() })?;
+    let objects = Objects::attach(&runtime, &HeapOptions { bytes, ..HeapOptions::default() })?;
     let ranks = objects.ranks();
     // Rank 0 is the program; the others run its tasks.
     let mean = objects.run(&RunOptions::default(), || program(ranks, thousands * 1_000))?;

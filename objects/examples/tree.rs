@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         HeapOptions { bytes: (count * 64).next_multiple_of(1 << 20) + (1 << 22), ..HeapOptions::default() };
     let began = Instant::now();
     // SAFETY: only this program writes files of this name, and it makes checkpoints when it has one thread and borrows nothing.
-    let objects = unsafe { Objects::attach_named(runtime, &options, &format!("vgas-tree-{count}")) }?;
+    let objects = unsafe { Objects::attach_named(&runtime, &options, &format!("vgas-tree-{count}")) }?;
     let attached = began.elapsed();
     let began = Instant::now();
     let root: Option<DBox<Node>> = objects.root("tree")?;

@@ -110,7 +110,7 @@
 //!
 //! fn main() -> Result<(), ObjectError> {
 //!     // SAFETY: the files of this name are what checkpoints of this program have left, and nobody else has changed them.
-//!     let objects = unsafe { Objects::attach_named(Runtime::init()?, &HeapOptions::default(), "visits") }?;
+//!     let objects = unsafe { Objects::attach_named(&Runtime::init()?, &HeapOptions::default(), "visits") }?;
 //!     if objects.rank() == Rank(0) {
 //!         let mut visits: DBox<DMap<u64, u64>> =
 //!             objects.root("by day")?.unwrap_or_else(|| DBox::new(DMap::new()));

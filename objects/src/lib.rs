@@ -18,7 +18,7 @@
 //! }
 //!
 //! fn main() -> Result<(), ObjectError> {
-//!     let objects = Objects::attach(Runtime::init()?, &HeapOptions::default())?;
+//!     let objects = Objects::attach(&Runtime::init()?, &HeapOptions::default())?;
 //!     let (me, last) = (objects.rank(), Rank(objects.ranks() - 1));
 //!     let mut list = (me == Rank(0)).then(|| DBox::new(Node { key: 1, next: None }));
 //!     // The last rank adds a node: the head of the list moves there, and the new node is made there.

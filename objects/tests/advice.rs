@@ -154,9 +154,9 @@ const ATTACKS: &[(&str, &str, &[&str])] = &[
         &["call to unsafe function `", "raw_collectives`"],
     ),
     (
-        "plain writes into a heap",
-        "pub fn begin(objects: &Objects) { let _ = objects.runtime(); }",
-        &["call to unsafe function `", "runtime`"],
+        "bytes for a meeting of heaps",
+        "pub fn begin(objects: &Objects) { let _ = objects.runtime().barrier_of_library(112, &[]); }",
+        &["call to unsafe function `", "barrier_of_library`"],
     ),
     (
         "a message to the handler of a library",

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use vgas::service::{Call, Home, Service, Services};
-use vgas::{GlobalAddress, NodeId, Rank, Runtime, SegmentSpec};
+use vgas::{NodeId, Rank, Runtime, SegmentOptions};
 
 /// Where the log is: the beginning of rank 0's tiered segment.
 const OWNER: Rank = Rank(0);
@@ -55,8 +55,7 @@ fn main() -> vgas::Result<()> {
     vgas::service::serve_node(|| Services::default().with(Log::default()));
     let runtime = Runtime::init()?;
     let me = runtime.rank();
-    let tiered_bytes = if me == OWNER { LOG_BYTES } else { 0 };
-    runtime.attach(&SegmentSpec { tiered_bytes, ..SegmentSpec::default() })?;
+    let segment = runtime.attach(&SegmentOptions::tiered(if me == OWNER { LOG_BYTES } else { 0 }))?;
     if me == OWNER {
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(100) {
@@ -71,7 +70,7 @@ fn main() -> vgas::Result<()> {
     runtime.barrier()?;
     if me == OWNER {
         let mut log = vec![0u8; LOG_BYTES as usize];
-        runtime.get(GlobalAddress::tiered(OWNER, 0), &mut log)?;
+        segment.get(OWNER, 0, &mut log)?;
         let text = String::from_utf8_lossy(&log);
         let lines = text.trim_end_matches('\0').lines().count();
         let counts = runtime.service_counts::<Log>(NodeId(0))?;

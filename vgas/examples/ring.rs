@@ -2,16 +2,16 @@
 //!
 //! Run it: `cargo build --release --examples && target/release/vgas run -n 4 --nodes 2 -- target/release/examples/ring`
 
-use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Rank, Runtime, SegmentOptions};
 
 fn main() -> vgas::Result<()> {
     let runtime = Runtime::init()?;
-    runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() })?;
-    let right = Rank((runtime.rank().0 + 1) % runtime.ranks());
-    runtime.put_value(GlobalAddress::tiered(right, 0), u64::from(runtime.rank().0))?;
-    runtime.barrier()?;
-    let left: u64 = runtime.get_value(GlobalAddress::tiered(runtime.rank(), 0))?;
+    let segment = runtime.attach(&SegmentOptions::tiered(1 << 20))?;
     let (me, ranks) = (runtime.rank(), runtime.ranks());
+    let right = Rank((me.0 + 1) % ranks);
+    segment.put_value(right, 0, me.0)?;
+    runtime.barrier()?;
+    let left: u32 = segment.get_value(me, 0)?;
     vgas::print(format_args!("{me} of {ranks}: my left neighbour is rank {left}\n"))?;
     runtime.finalize()
 }

@@ -3,22 +3,21 @@
 //!
 //! Run it: `cargo build --release --examples && target/release/vgas run -n 4 --nodes 2 -- target/release/examples/stencil`
 
-use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Rank, Runtime, SegmentOptions};
 
 const COLUMNS: usize = 512;
 const ROWS_EACH: usize = 64;
 const STEPS: usize = 50;
 
-/// Where row `row` of a rank is in the grid of even or odd steps.
-fn at(rank: Rank, step: usize, row: usize) -> GlobalAddress {
-    GlobalAddress::tiered(rank, (((step % 2) * ROWS_EACH + row) * COLUMNS * size_of::<f64>()) as u64)
-}
-
 fn main() -> vgas::Result<()> {
     let runtime = Runtime::init()?;
     let (me, ranks) = (runtime.rank(), runtime.ranks());
-    let tiered_bytes = (2 * ROWS_EACH * COLUMNS * size_of::<f64>()) as u64;
-    runtime.attach(&SegmentSpec { tiered_bytes, ..SegmentSpec::default() })?;
+    let row_bytes = COLUMNS * size_of::<f64>();
+    let grid = runtime.attach(&SegmentOptions::tiered((2 * ROWS_EACH * row_bytes) as u64))?;
+    // A row of a rank in the grid of even or odd steps.
+    let at = |rank: Rank, step: usize, row: usize| {
+        grid.address(rank, (((step % 2) * ROWS_EACH + row) * row_bytes) as u64)
+    };
     let (above, below) = (Rank((me.0 + ranks - 1) % ranks), Rank((me.0 + 1) % ranks));
     if me.0 == 0 {
         // One hot spot; everything else is cold.

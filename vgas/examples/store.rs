@@ -3,7 +3,7 @@
 //!
 //! Run it: `cargo build --release --examples && S="target/release/vgas run -n 2 -- target/release/examples/store" && $S Anna=3 Ben=5 && $S Ben`
 
-use vgas::{Error, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Error, Rank, Runtime, Segment, SegmentOptions};
 
 /// Slots of each rank.
 const SLOTS: u64 = 1024;
@@ -16,36 +16,33 @@ type Slot = [u8; 64];
 
 fn main() -> vgas::Result<()> {
     let runtime = Runtime::init()?;
-    runtime.attach(&SegmentSpec {
-        tiered_bytes: SLOTS * size_of::<Slot>() as u64,
-        name: Some("example-store".into()),
-        ..SegmentSpec::default()
-    })?;
+    let options = SegmentOptions::tiered(SLOTS * size_of::<Slot>() as u64).name("example-store");
+    let store = runtime.attach(&options)?;
     // One rank is the store's only user here; the slots are everywhere.
     if runtime.rank().0 == 0 {
         for argument in std::env::args().skip(1) {
             match argument.split_once('=') {
-                Some((key, value)) => put(&runtime, key, value)?,
-                None => match get(&runtime, &argument)? {
+                Some((key, value)) => put(&store, key, value)?,
+                None => match get(&store, &argument)? {
                     Some(value) => vgas::print(format_args!("{argument}={value}\n"))?,
                     None => vgas::print(format_args!("{argument} is not there\n"))?,
                 },
             }
         }
     }
-    runtime.checkpoint()?;
+    store.checkpoint()?;
     runtime.finalize()
 }
 
-/// The slots in which a key may be, in the order in which they are tried.
-fn slots(runtime: &Runtime, key: &str) -> impl Iterator<Item = GlobalAddress> + use<> {
-    let ranks = u64::from(runtime.ranks());
+/// Returns the slots in which a key may be, in the order in which they are tried.
+fn slots(store: &Segment, key: &str) -> impl Iterator<Item = (Rank, u64)> + use<> {
+    let ranks = u64::from(store.runtime().ranks());
     let hash = key
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     (0..SLOTS * ranks).map(move |probe| {
         let slot = hash.wrapping_add(probe) % (SLOTS * ranks);
-        GlobalAddress::tiered(Rank((slot / SLOTS) as u32), slot % SLOTS * size_of::<Slot>() as u64)
+        (Rank((slot / SLOTS) as u32), slot % SLOTS * size_of::<Slot>() as u64)
     })
 }
 
@@ -54,7 +51,7 @@ fn text(slot: &Slot, start: usize) -> String {
     String::from_utf8_lossy(&slot[start + 1..start + 1 + length]).into_owned()
 }
 
-fn put(runtime: &Runtime, key: &str, value: &str) -> vgas::Result<()> {
+fn put(store: &Segment, key: &str, value: &str) -> vgas::Result<()> {
     if key.is_empty() || key.len() > TEXT_BYTES || value.len() > TEXT_BYTES {
         return Err(Error::Usage(format!("{key}={value}: at most {TEXT_BYTES} bytes each")));
     }
@@ -63,18 +60,18 @@ fn put(runtime: &Runtime, key: &str, value: &str) -> vgas::Result<()> {
         slot[start] = text.len() as u8;
         slot[start + 1..][..text.len()].copy_from_slice(text.as_bytes());
     }
-    for at in slots(runtime, key) {
-        let found: Slot = runtime.get_value(at)?;
+    for (rank, offset) in slots(store, key) {
+        let found: Slot = store.get_value(rank, offset)?;
         if found[0] == 0 || text(&found, 0) == key {
-            return runtime.put_value(at, slot);
+            return store.put_value(rank, offset, slot);
         }
     }
     Err(Error::Usage("the store is full".into()))
 }
 
-fn get(runtime: &Runtime, key: &str) -> vgas::Result<Option<String>> {
-    for at in slots(runtime, key) {
-        let found: Slot = runtime.get_value(at)?;
+fn get(store: &Segment, key: &str) -> vgas::Result<Option<String>> {
+    for (rank, offset) in slots(store, key) {
+        let found: Slot = store.get_value(rank, offset)?;
         if found[0] == 0 {
             return Ok(None);
         }

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use vgas::service::{Call, Failure, Home, Service, Services};
-use vgas::{NodeId, Operator, Rank, Runtime, Segment, SegmentId, SegmentOptions, SegmentSpec};
+use vgas::{NodeId, Operator, Rank, Runtime, Segment, SegmentId, SegmentOptions};
 
 /// Articles of each rank, and how many of each there are at first.
 const ARTICLES: u64 = 4096;
@@ -72,31 +72,35 @@ impl Service for Count {
 fn main() -> vgas::Result<()> {
     vgas::service::serve_node(|| Services::default().with(Count::default()));
     let runtime = Runtime::init()?;
-    runtime.attach(&SegmentSpec::default())?;
     // A page is what travels: small ones for records at random. All ranks may have copies.
-    let records = runtime.attach_segment(ARTICLES * 8, &SegmentOptions::with_pages_of(4 << 10))?;
+    let records = runtime.attach(&SegmentOptions::tiered(ARTICLES * 8).page_size(4 << 10))?;
     // Everybody changes them in turn, so they stay at home. A lock for each article; behind them, how many orders were taken.
-    let counts = SegmentOptions { home_only: true, weight: 4, ..SegmentOptions::with_pages_of(4 << 10) };
-    let counts = runtime.attach_segment(ARTICLES * 8 + 8, &counts)?;
+    let counts = SegmentOptions::tiered(0).page_size(4 << 10).home_only(true).weight(4);
+    let counts = runtime.attach(&counts.sized(ARTICLES * 8 + 8))?;
     // Written once, in order: it leaves the cache first, and others hear of it at the next barrier.
-    let journal = SegmentOptions { relaxed: true, streamed: true, ..SegmentOptions::with_pages_of(64 << 10) };
-    let journal = runtime.attach_segment(ORDERS * LINE as u64, &journal)?;
+    let journal = SegmentOptions::tiered(0).page_size(64 << 10).relaxed(true).streamed(true);
+    let journal = runtime.attach(&journal.sized(ORDERS * LINE as u64))?;
 
     let own: Vec<u8> = (0..ARTICLES).flat_map(|_| STOCK.to_le_bytes()).collect();
     runtime.put(records.address(runtime.rank(), 0), &own)?;
     runtime.barrier()?;
-    let taken = take_orders(&runtime, records, counts, journal)?;
+    let taken = take_orders(&runtime, &records, &counts, &journal)?;
     runtime.barrier()?;
-    tell(&runtime, records, counts, journal, taken)?;
+    tell(&runtime, &records, &counts, &journal, taken)?;
 
     for segment in [journal, counts, records] {
-        runtime.detach_segment(segment)?;
+        segment.detach()?;
     }
     runtime.finalize()
 }
 
 /// Takes orders of articles at random, as long as there are some; how many.
-fn take_orders(runtime: &Runtime, records: Segment, counts: Segment, journal: Segment) -> vgas::Result<u64> {
+fn take_orders(
+    runtime: &Runtime,
+    records: &Segment,
+    counts: &Segment,
+    journal: &Segment,
+) -> vgas::Result<u64> {
     let me = runtime.rank();
     let (mut random, mut taken) = (0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(me.0) + 1), 0);
     for _ in 0..ORDERS {
@@ -124,9 +128,9 @@ fn take_orders(runtime: &Runtime, records: Segment, counts: Segment, journal: Se
 /// Looks whether everything fits together, from everywhere: what is left, what was counted, and what the journals say.
 fn tell(
     runtime: &Runtime,
-    records: Segment,
-    counts: Segment,
-    journal: Segment,
+    records: &Segment,
+    counts: &Segment,
+    journal: &Segment,
     taken: u64,
 ) -> vgas::Result<()> {
     let mut sums = [taken];

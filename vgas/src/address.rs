@@ -1,7 +1,8 @@
 //! Where bytes are: a rank's segment, of which kind, which one, and an offset in it.
 
 use crate::config::value::choices;
-use vgas_cache::partition::{PartitionId, SegmentId};
+use std::ops::Range;
+use vgas_cache::partition::{PartitionId, SEGMENTS_MAX, SegmentId};
 use vgas_rma::{PinnedPart, Rank, RegionId};
 
 choices! {
@@ -15,30 +16,52 @@ choices! {
     }
 }
 
-/// A global address: the same on every rank.
+/// Numbers of tiered segments that belong to libraries ([`crate::Runtime::attach_owned`]).
+pub(crate) const LIBRARY_TIERED: Range<u16> = SEGMENTS_MAX - LIBRARY_SEGMENTS_MAX..SEGMENTS_MAX;
+
+/// Numbers of pinned segments that belong to libraries.
+pub(crate) const LIBRARY_PINNED: Range<u16> = {
+    let end = RegionId::FURTHER.0 + RegionId::FURTHER_MAX;
+    end - LIBRARY_SEGMENTS_MAX..end
+};
+
+/// Segments of each kind that all libraries together can have.
+const LIBRARY_SEGMENTS_MAX: u16 = 16;
+
+/// The address of a byte of a segment: the same on every rank. [`Segment::address`](crate::Segment::address) makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GlobalAddress {
-    /// Whose segment.
+    /// The rank that owns the byte.
     pub rank: Rank,
-    /// Of which kind it is.
+    /// The kind of the segment.
     pub kind: Kind,
-    /// Which of its segments of that kind: [`SegmentId::FIRST`], or the number of a further one ([`crate::Segment`]).
+    /// The number of the segment, among those of its kind.
     pub segment: SegmentId,
-    /// Offset in bytes.
+    /// Offset in the owner's part, in bytes.
     pub offset: u64,
 }
 
 impl GlobalAddress {
-    /// An address in the first tiered segment ([`crate::Runtime::attach`]).
+    /// An address in the tiered segment with the number 0: the first that was attached with pages of the usual size.
     #[inline]
     pub fn tiered(rank: Rank, offset: u64) -> Self {
         Self { rank, kind: Kind::Tiered, segment: SegmentId::FIRST, offset }
     }
 
-    /// An address in the first pinned segment ([`crate::Runtime::attach`]).
+    /// An address in the pinned segment with the number 0: the first that was attached.
     #[inline]
     pub fn pinned(rank: Rank, offset: u64) -> Self {
         Self { rank, kind: Kind::Pinned, segment: SegmentId::FIRST, offset }
+    }
+
+    /// Whether it lies in a segment of a library, into which only the library may write.
+    #[inline(always)]
+    pub(crate) fn is_of_library(self) -> bool {
+        let first = match self.kind {
+            Kind::Tiered => LIBRARY_TIERED.start,
+            Kind::Pinned => LIBRARY_PINNED.start,
+        };
+        self.segment != SegmentId::FIRST && self.segment.0 >= first
     }
 
     /// Whose part of which tiered segment it is in.
@@ -54,7 +77,7 @@ impl GlobalAddress {
         PinnedPart { region: RegionId(self.segment.0), owner: self.rank }
     }
 
-    /// An address in the first segment of a kind.
+    /// An address in the segment of a kind with the number 0.
     #[inline]
     pub fn of_kind(kind: Kind, rank: Rank, offset: u64) -> Self {
         Self { rank, kind, segment: SegmentId::FIRST, offset }

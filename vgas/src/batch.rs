@@ -2,8 +2,11 @@
 
 use crate::address::{GlobalAddress, Kind};
 use crate::error::{Error, Result};
+use crate::memory::not_yours;
 use crate::runtime::Runtime;
+use crate::segment::Segment;
 use bytemuck::Pod;
+use std::marker::PhantomData;
 use vgas_cache::client::Pending;
 use vgas_rma::endpoint::Handle;
 
@@ -25,20 +28,23 @@ pub enum Which {
 /// lasts, so they need not be given away, copied, or waited for one by one (GASNet's bulk forms).
 pub struct Batch<'env> {
     runtime: &'env Runtime,
-    puts: Started<'env>,
-    gets: Started<'env>,
+    /// The segment into which it may put although it belongs to a library.
+    allowed: Option<&'env Segment>,
+    puts: Started,
+    gets: Started,
+    buffers: PhantomData<&'env mut [u8]>,
 }
 
 #[derive(Default)]
-struct Started<'env> {
-    tiered: Vec<InFlight<'env>>,
+struct Started {
+    tiered: Vec<InFlight>,
     pinned: Handle,
     joined: usize,
 }
 
 /// An operation, and what it reads if it owns that. Dropped, it waits for its end first: fields are dropped in this order.
-struct InFlight<'env> {
-    pending: Pending<'env>,
+struct InFlight {
+    pending: Pending,
     copy: Vec<u8>,
 }
 
@@ -48,12 +54,12 @@ impl Runtime {
     /// again; also when `work` failed or panicked.
     ///
     /// ```no_run
-    /// # use vgas::{GlobalAddress, Rank, Runtime};
-    /// # fn example(runtime: &Runtime) -> vgas::Result<()> {
+    /// # use vgas::{Rank, Runtime, Segment};
+    /// # fn example(runtime: &Runtime, store: &Segment, table: &Segment) -> vgas::Result<()> {
     /// let (low, mut high) = ([1u64; 100], [0u64; 100]);
     /// runtime.batch(|batch| {
-    ///     batch.put(GlobalAddress::tiered(Rank(0), 0), &low)?;
-    ///     batch.get(GlobalAddress::pinned(Rank(1), 800), &mut high)
+    ///     batch.put(store.address(Rank(0), 0), &low)?;
+    ///     batch.get(table.address(Rank(1), 800), &mut high)
     /// })?;
     /// # Ok(())
     /// # }
@@ -62,7 +68,17 @@ impl Runtime {
     /// # Errors
     /// The first error of `work`; otherwise the first of an operation.
     pub fn batch<'env, R>(&'env self, work: impl FnOnce(&mut Batch<'env>) -> Result<R>) -> Result<R> {
-        let mut batch = Batch { runtime: self, puts: Started::default(), gets: Started::default() };
+        self.batch_in(None, work)
+    }
+
+    /// [`Runtime::batch`] that may also put into one segment of a library.
+    pub(crate) fn batch_in<'env, R>(
+        &'env self,
+        allowed: Option<&'env Segment>,
+        work: impl FnOnce(&mut Batch<'env>) -> Result<R>,
+    ) -> Result<R> {
+        let (puts, gets) = (Started::default(), Started::default());
+        let mut batch = Batch { runtime: self, allowed, puts, gets, buffers: PhantomData };
         let result = work(&mut batch);
         // Dropping it waits as well, but has nobody to tell an error.
         let ended = batch.wait(Which::All);
@@ -81,6 +97,7 @@ impl<'env> Batch<'env> {
     /// Starts to write plain values. `from` is reusable when this returns (GASNet's non-bulk form).
     pub fn put_copy<T: Pod>(&mut self, to: GlobalAddress, from: &[T]) -> Result<()> {
         let bytes: &[u8] = bytemuck::cast_slice(from);
+        self.check_put(to)?;
         if to.kind == Kind::Pinned {
             let bytes = self.runtime.private(bytes);
             let handle = self.runtime.endpoint().put_nb(to.pinned_part(), to.offset, &bytes)?;
@@ -101,6 +118,7 @@ impl<'env> Batch<'env> {
 
     /// Starts to set bytes.
     pub fn memset(&mut self, to: GlobalAddress, value: u8, bytes: u64) -> Result<()> {
+        self.check_put(to)?;
         match to.kind {
             Kind::Pinned => {
                 let handle = self.runtime.endpoint().memset_nb(to.pinned_part(), to.offset, value, bytes)?;
@@ -108,7 +126,7 @@ impl<'env> Batch<'env> {
                 Ok(())
             }
             // Waits: one buffer serves all pages, and most of a memset is whole pages, which read nothing.
-            Kind::Tiered => self.runtime.memset(to, value, bytes),
+            Kind::Tiered => self.runtime.memset_anywhere(to, value, bytes),
         }
     }
 
@@ -159,16 +177,25 @@ impl<'env> Batch<'env> {
         result
     }
 
-    fn of(&mut self, which: Which) -> impl Iterator<Item = &mut Started<'env>> {
+    fn of(&mut self, which: Which) -> impl Iterator<Item = &mut Started> {
         let puts = (which != Which::Gets).then_some(&mut self.puts);
         let gets = (which != Which::Puts).then_some(&mut self.gets);
         puts.into_iter().chain(gets)
     }
 
+    fn check_put(&self, to: GlobalAddress) -> Result<()> {
+        let is_allowed = |segment: &Segment| (segment.kind(), segment.id()) == (to.kind, to.segment);
+        match to.is_of_library() && !self.allowed.is_some_and(is_allowed) {
+            true => Err(not_yours(to)),
+            false => Ok(()),
+        }
+    }
+
     fn start_put(&mut self, to: GlobalAddress, bytes: &'env [u8]) -> Result<()> {
+        self.check_put(to)?;
         if to.kind == Kind::Pinned && self.runtime.client().is_local(bytes.as_ptr()) {
             // As in `get`.
-            return self.runtime.put(to, bytes);
+            return self.runtime.put_anywhere(to, bytes);
         }
         // SAFETY: the slice is borrowed for longer than the batch lasts, which ends with waiting.
         unsafe {
@@ -190,9 +217,9 @@ impl<'env> Batch<'env> {
     }
 }
 
-impl<'env> Started<'env> {
+impl Started {
     /// Keeps an operation until it ends. The error may be that of another one.
-    fn add(&mut self, mut operation: InFlight<'env>) -> Result<()> {
+    fn add(&mut self, mut operation: InFlight) -> Result<()> {
         if operation.pending.test()? {
             return Ok(());
         }

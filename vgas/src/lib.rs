@@ -7,16 +7,16 @@
 //! A rank is a process started by `vgas run`, or by `srun`, `mpirun` or `mpiexec` ([`started`]); its program calls [`Runtime::init`]:
 //!
 //! ```no_run
-//! use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+//! use vgas::{Rank, Runtime, SegmentOptions};
 //!
 //! fn main() -> vgas::Result<()> {
 //!     let runtime = Runtime::init()?;
-//!     runtime.attach(&SegmentSpec { tiered_bytes: 1 << 30, ..SegmentSpec::default() })?;
-//!     // Everybody writes to its right neighbour, then reads its own.
+//!     let store = runtime.attach(&SegmentOptions::tiered(1 << 30))?;
+//!     // Each rank writes to its right neighbour, then reads its own part.
 //!     let right = Rank((runtime.rank().0 + 1) % runtime.ranks());
-//!     runtime.put_value(GlobalAddress::tiered(right, 0), u64::from(runtime.rank().0))?;
+//!     store.put_value(right, 0, u64::from(runtime.rank().0))?;
 //!     runtime.barrier()?;
-//!     let left: u64 = runtime.get_value(GlobalAddress::tiered(runtime.rank(), 0))?;
+//!     let left: u64 = store.get_value(runtime.rank(), 0)?;
 //!     vgas::print(format_args!("my left neighbour is {left}\n"))?;
 //!     runtime.finalize()
 //! }
@@ -25,23 +25,24 @@
 //! What puts and gets promise: a blocking put returns when its bytes are visible to every later get anywhere; per page
 //! there are many readers or one writer, so properly synchronised programs are sequentially consistent. Bytes of one
 //! aligned 8-byte word are never torn (over libfabric, where its provider sees to that; over ibv, where a transfer begins at a
-//! word). A segment may be attached as [`relaxed`](SegmentSpec::relaxed): then ranks agree on its content at barriers and under locks only, and small puts travel together.
+//! word). A segment may be attached as [`relaxed`](SegmentOptions::relaxed): then ranks agree on its content at barriers and under locks only, and small puts travel together.
 //!
 //! Forms of put and get: blocking, non-blocking with a handle ([`Runtime::put_nb`], [`Runtime::get_nb`]), many at once
 //! ([`Runtime::batch`]), values, atomic updates ([`Runtime::update`]), [`Runtime::memset`], and through pinned pages
-//! ([`Runtime::pin`]). More segments, tiered with pages of their own size or pinned, come and go beside the first
-//! ([`Runtime::attach_segment`], [`SegmentOptions`]).
+//! ([`Runtime::pin`]). Segments come and go while the job runs, tiered with pages of their own size or pinned
+//! ([`Runtime::attach`], [`SegmentOptions`]).
 //!
 //! What all ranks do together, or some of them, such as broadcasts and reductions, is done by a [`Team`] ([`Runtime::world`]). What was started goes on by itself, whether the rank polls, waits for something else, or computes.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 
 mod address;
-mod addresses;
 mod agent;
-mod attach;
 mod batch;
+mod builder;
+mod checkpoint;
 pub mod config;
+mod end;
 mod error;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -49,28 +50,30 @@ pub mod fuzzing;
 pub mod info;
 pub mod launch;
 pub mod layout;
-mod local;
 mod lock;
+mod memory;
+mod messages;
 mod network;
 mod nonblocking;
 mod pin;
-mod pinned;
+mod pointer;
 mod runtime;
-mod segments;
+mod segment;
 pub mod service;
 pub mod started;
 mod statistics;
 mod team;
 
 pub use address::{GlobalAddress, Kind};
-pub use attach::{Reopened, SegmentOwner, SegmentSpec};
 pub use batch::{Batch, Which};
+pub use builder::Builder;
 pub use error::{Error, Result};
 pub use lock::{LockError, ReadGuard, Who, WriteGuard};
 pub use nonblocking::{GetHandle, PutHandle};
 pub use pin::PinnedPage;
-pub use runtime::{Builder, Runtime};
-pub use segments::{LocalPart, Segment, SegmentOptions};
+pub use pointer::GlobalPtr;
+pub use runtime::Runtime;
+pub use segment::{LocalPart, Reopened, Segment, SegmentOptions, SegmentOwner, library_segment};
 pub use statistics::Statistics;
 pub use team::{CollectiveHandle, Combine, Number, Operator, Team};
 pub use vgas_cache::local::{Announcing, LocalPin, LocalSegment, Mechanism, prepare_thread};

@@ -13,12 +13,14 @@
 //! handle, and while one operation is waited for, the others travel. No handler of an active message runs by that.
 //!
 //! A put that is complete is *visible* to every later get anywhere; for relaxed segments
-//! ([`SegmentSpec::relaxed`](crate::SegmentSpec::relaxed)), after the next barrier.
+//! ([`SegmentOptions::relaxed`](crate::SegmentOptions::relaxed)), after the next barrier.
 
 use crate::address::{GlobalAddress, Kind};
 use crate::error::{Error, Result};
+use crate::memory::not_yours;
 use crate::runtime::Runtime;
 use bytemuck::Pod;
+use std::sync::Arc;
 use vgas_cache::client::Pending;
 use vgas_rma::endpoint::{Endpoint, Handle};
 
@@ -26,12 +28,12 @@ use vgas_rma::endpoint::{Endpoint, Handle};
 const MEMSET_BYTES: u64 = 4 << 20;
 
 /// An operation of either kind.
-enum InFlight<'r> {
-    Tiered(Pending<'r>),
-    Pinned(&'r Endpoint, Handle),
+enum InFlight {
+    Tiered(Pending),
+    Pinned(Arc<Endpoint>, Handle),
 }
 
-impl InFlight<'_> {
+impl InFlight {
     fn test(&mut self) -> Result<bool> {
         match self {
             Self::Tiered(pending) => Ok(pending.test()?),
@@ -49,7 +51,18 @@ impl InFlight<'_> {
 
 impl Runtime {
     /// Starts to write plain values, which the returned operation keeps until [`PutHandle::wait`].
-    pub fn put_nb<T: Pod>(&self, to: GlobalAddress, from: Vec<T>) -> Result<PutHandle<'_, T>> {
+    ///
+    /// # Errors
+    /// As [`Runtime::put`].
+    pub fn put_nb<T: Pod>(&self, to: GlobalAddress, from: Vec<T>) -> Result<PutHandle<T>> {
+        match to.is_of_library() {
+            true => Err(not_yours(to)),
+            false => self.put_anywhere_nb(to, from),
+        }
+    }
+
+    /// [`Runtime::put_nb`], also into segments of libraries.
+    pub(crate) fn put_anywhere_nb<T: Pod>(&self, to: GlobalAddress, from: Vec<T>) -> Result<PutHandle<T>> {
         let bytes: &[u8] = bytemuck::cast_slice(&from);
         let (address, length) = (bytes.as_ptr(), bytes.len());
         // SAFETY: the handle owns the values until the operation has ended; a vector's content does not move with it,
@@ -61,7 +74,7 @@ impl Runtime {
                 }
                 Kind::Pinned => {
                     let handle = self.endpoint().put_nb_bulk(to.pinned_part(), to.offset, address, length)?;
-                    InFlight::Pinned(self.endpoint(), handle)
+                    InFlight::Pinned(self.endpoint().clone(), handle)
                 }
             }
         };
@@ -69,18 +82,18 @@ impl Runtime {
     }
 
     /// Starts to write plain values; `from` is reusable when this returns.
-    pub fn put_nb_copy<T: Pod>(&self, to: GlobalAddress, from: &[T]) -> Result<PutHandle<'_, T>> {
+    pub fn put_nb_copy<T: Pod>(&self, to: GlobalAddress, from: &[T]) -> Result<PutHandle<T>> {
         self.put_nb(to, from.to_vec())
     }
 
     /// Starts to write one plain value.
-    pub fn put_value_nb<T: Pod>(&self, to: GlobalAddress, value: T) -> Result<PutHandle<'_, T>> {
+    pub fn put_value_nb<T: Pod>(&self, to: GlobalAddress, value: T) -> Result<PutHandle<T>> {
         self.put_nb(to, vec![value])
     }
 
     /// Starts to read `values.len()` plain values into a buffer that the returned operation keeps until
     /// [`GetHandle::wait`] gives it back.
-    pub fn get_nb<T: Pod>(&self, from: GlobalAddress, mut values: Vec<T>) -> Result<GetHandle<'_, T>> {
+    pub fn get_nb<T: Pod>(&self, from: GlobalAddress, mut values: Vec<T>) -> Result<GetHandle<T>> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
         let (address, length) = (bytes.as_mut_ptr(), bytes.len());
         // SAFETY: as in `put_nb`; dropping the handle waits.
@@ -91,7 +104,7 @@ impl Runtime {
                 }
                 Kind::Pinned => {
                     let handle = self.endpoint().get_nb(from.pinned_part(), from.offset, address, length)?;
-                    InFlight::Pinned(self.endpoint(), handle)
+                    InFlight::Pinned(self.endpoint().clone(), handle)
                 }
             }
         };
@@ -99,12 +112,23 @@ impl Runtime {
     }
 
     /// Starts to read one plain value; [`GetHandle::wait_value`] gives it.
-    pub fn get_value_nb<T: Pod>(&self, from: GlobalAddress) -> Result<GetHandle<'_, T>> {
+    pub fn get_value_nb<T: Pod>(&self, from: GlobalAddress) -> Result<GetHandle<T>> {
         self.get_nb(from, vec![T::zeroed()])
     }
 
     /// Sets bytes. Visible everywhere when it returns. Whole pages of tiered segments are not read for it.
+    ///
+    /// # Errors
+    /// As [`Runtime::put`].
     pub fn memset(&self, to: GlobalAddress, value: u8, bytes: u64) -> Result<()> {
+        match to.is_of_library() {
+            true => Err(not_yours(to)),
+            false => self.memset_anywhere(to, value, bytes),
+        }
+    }
+
+    /// [`Runtime::memset`], also in segments of libraries.
+    pub(crate) fn memset_anywhere(&self, to: GlobalAddress, value: u8, bytes: u64) -> Result<()> {
         if to.kind == Kind::Pinned {
             return Ok(self.endpoint().memset(to.pinned_part(), to.offset, value, bytes)?);
         }
@@ -115,7 +139,7 @@ impl Runtime {
             let at = to.checked_add(done).unwrap_or(GlobalAddress { offset: u64::MAX, ..to });
             // The first piece ends where pages do.
             let piece = (MEMSET_BYTES - at.offset % MEMSET_BYTES).min(bytes - done);
-            self.put(at, &filled[..piece as usize])?;
+            self.put_anywhere(at, &filled[..piece as usize])?;
             done += piece;
         }
         Ok(())
@@ -124,12 +148,12 @@ impl Runtime {
 
 /// A put in flight, with its values. Dropping it waits, too.
 #[must_use = "a put is complete only after `wait`"]
-pub struct PutHandle<'r, T> {
-    in_flight: Option<InFlight<'r>>,
+pub struct PutHandle<T> {
+    in_flight: Option<InFlight>,
     values: Vec<T>,
 }
 
-impl<T> PutHandle<'_, T> {
+impl<T> PutHandle<T> {
     /// Goes on as far as possible without waiting. True: complete.
     pub fn test(&mut self) -> Result<bool> {
         test(&mut self.in_flight)
@@ -142,7 +166,7 @@ impl<T> PutHandle<'_, T> {
     }
 }
 
-impl<T> Drop for PutHandle<'_, T> {
+impl<T> Drop for PutHandle<T> {
     fn drop(&mut self) {
         if let Err(error) = self.in_flight.take().map_or(Ok(()), InFlight::wait) {
             tracing::error!(%error, "a put whose handle was dropped has failed");
@@ -152,12 +176,12 @@ impl<T> Drop for PutHandle<'_, T> {
 
 /// A get in flight, with its buffer. Dropping it waits, too.
 #[must_use = "a get is complete only after `wait`"]
-pub struct GetHandle<'r, T> {
-    in_flight: Option<InFlight<'r>>,
+pub struct GetHandle<T> {
+    in_flight: Option<InFlight>,
     values: Vec<T>,
 }
 
-impl<T> GetHandle<'_, T> {
+impl<T> GetHandle<T> {
     /// Goes on as far as possible without waiting. True: complete.
     pub fn test(&mut self) -> Result<bool> {
         test(&mut self.in_flight)
@@ -170,7 +194,7 @@ impl<T> GetHandle<'_, T> {
     }
 }
 
-impl<T: Copy> GetHandle<'_, T> {
+impl<T: Copy> GetHandle<T> {
     /// Waits for the only value of a [`Runtime::get_value_nb`], or the first of several.
     ///
     /// # Errors
@@ -181,7 +205,7 @@ impl<T: Copy> GetHandle<'_, T> {
     }
 }
 
-impl<T> Drop for GetHandle<'_, T> {
+impl<T> Drop for GetHandle<T> {
     fn drop(&mut self) {
         // The buffer must not go before the operation that writes there has ended. Its values nobody wants any more.
         if let Err(error) = self.in_flight.take().map_or(Ok(()), InFlight::wait) {
@@ -191,7 +215,7 @@ impl<T> Drop for GetHandle<'_, T> {
 }
 
 /// After an error, too, the operation has ended.
-fn test(in_flight: &mut Option<InFlight<'_>>) -> Result<bool> {
+fn test(in_flight: &mut Option<InFlight>) -> Result<bool> {
     let Some(operation) = in_flight else { return Ok(true) };
     let done = operation.test();
     if !matches!(done, Ok(false)) {

@@ -2,6 +2,7 @@
 
 use crate::address::{GlobalAddress, Kind};
 use crate::error::{Error, Result};
+use crate::memory::not_yours;
 use crate::runtime::Runtime;
 use bytemuck::Pod;
 use std::ops::Range;
@@ -37,6 +38,9 @@ impl Runtime {
     pub fn pin(&self, at: GlobalAddress, mode: PinMode) -> Result<PinnedPage<'_>> {
         if at.kind != Kind::Tiered {
             return Err(Error::Usage("only pages of tiered segments are pinned".into()));
+        }
+        if mode == PinMode::Write && at.is_of_library() {
+            return Err(not_yours(at));
         }
         let page = self.client().pin(at.partition(), at.offset, mode)?;
         let start = GlobalAddress { offset: at.offset - at.offset % u64::from(page.bytes()), ..at };

@@ -41,8 +41,8 @@ use vgas_rma::collective::{self, Blocks, Call, Combiner, Kind, Pattern, View};
 /// assert_eq!(sums[1], f64::from(row.size()));
 /// # Ok(()) }
 /// ```
-pub struct Team<'a> {
-    runtime: &'a Runtime,
+pub struct Team {
+    runtime: Runtime,
     team: Arc<collective::Team>,
 }
 
@@ -108,12 +108,12 @@ impl Runtime {
     ///
     /// # Errors
     /// None that a job can have.
-    pub fn world(&self) -> Result<Team<'_>> {
-        Ok(Team { runtime: self, team: self.world_team().clone() })
+    pub fn world(&self) -> Result<Team> {
+        Ok(Team { runtime: self.clone(), team: self.world_team().clone() })
     }
 }
 
-impl<'a> Team<'a> {
+impl Team {
     /// This rank's position in the team.
     pub fn rank(&self) -> u32 {
         self.team.me()
@@ -134,8 +134,8 @@ impl<'a> Team<'a> {
     ///
     /// # Errors
     /// See [`Team`].
-    pub fn split(&self, colour: u32, key: u32) -> Result<Team<'a>> {
-        Ok(Team { runtime: self.runtime, team: self.team.split(colour, key)? })
+    pub fn split(&self, colour: u32, key: u32) -> Result<Team> {
+        Ok(Team { runtime: self.runtime.clone(), team: self.team.split(colour, key)? })
     }
 
     /// Waits until all members have come here. What members have put before is visible to all of them after, also what went into
@@ -327,7 +327,7 @@ impl<'a> Team<'a> {
     }
 }
 
-impl std::fmt::Debug for Team<'_> {
+impl std::fmt::Debug for Team {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "member {} of {:?}", self.rank(), self.members())
     }

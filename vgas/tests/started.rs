@@ -7,7 +7,7 @@
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use vgas::service::{Call, Home, Service, Services};
-use vgas::{GlobalAddress, NodeId, Rank, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, NodeId, Rank, Runtime, SegmentOptions};
 use vgas_testing::pmi::{Manners, start};
 
 /// How long helpers may be seen after a job that ended well.
@@ -58,7 +58,7 @@ fn program(name: &str, node: &str) -> Command {
 
 /// Writes to the right neighbour, reads what the left one has written.
 fn ring(runtime: &Runtime) -> vgas::Result<()> {
-    runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(1 << 20))?;
     let right = Rank((runtime.rank().0 + 1) % runtime.ranks());
     runtime.put_value(GlobalAddress::tiered(right, 0), u64::from(runtime.rank().0) + 1)?;
     runtime.barrier()?;
@@ -80,7 +80,7 @@ impl Service for Twice {
 }
 
 fn served(runtime: &Runtime) -> vgas::Result<()> {
-    runtime.attach(&SegmentSpec::default())?;
+    runtime.attach(&SegmentOptions::tiered(0))?;
     let node = NodeId((runtime.node().0 + 1) % runtime.nodes());
     let answer = runtime.call::<Twice>(node, &(21 + runtime.rank().0))?;
     vgas::print(format_args!("{answer}\n"))

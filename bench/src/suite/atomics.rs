@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use vgas::service::Ping;
-use vgas::{Change, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Change, GlobalAddress, Rank, Runtime, SegmentOptions};
 use vgas_rma::message::Payload;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
@@ -43,7 +43,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         });
     job::on_every_rank(builder, |runtime| {
         job::need(runtime, 2, 2)?;
-        runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
+        runtime.attach(&SegmentOptions::tiered(BYTES))?;
         let mut report = Report::new("atomics");
         let there = runtime.layout().node_of(Rank(1));
         let mut times = [const { Vec::new() }; 14];

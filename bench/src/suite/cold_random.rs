@@ -120,7 +120,7 @@ fn one_by_one(runtime: &Runtime, source: &Cold<'_>, offsets: &[u64]) -> Result<D
 /// Keeps `depth` gets going, whichever ends first.
 fn in_flight(runtime: &Runtime, source: &Cold<'_>, offsets: &[u64], depth: usize) -> Result<Duration> {
     let mut places = offsets.iter();
-    let mut gets: Vec<GetHandle<'_, u8>> = Vec::with_capacity(depth);
+    let mut gets: Vec<GetHandle<u8>> = Vec::with_capacity(depth);
     let start = Instant::now();
     for &offset in places.by_ref().take(depth) {
         gets.push(runtime.get_nb(source.at(offset), vec![0; BLOCK_BYTES])?);

@@ -12,7 +12,7 @@ use crate::raw::client;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use rustix::mm::Advice;
 use std::time::Instant;
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentOptions};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "cold-seq",
@@ -127,10 +127,7 @@ impl<'r> Cold<'r> {
         let all = bytes.next_multiple_of(STEP as u64) + SPARE * cache_bytes;
         // The segment, and the two files it is compared with.
         check_space(&runtime.settings().nvm.directory_path(), all.saturating_add(2 * bytes))?;
-        runtime.attach(&SegmentSpec {
-            tiered_bytes: if runtime.rank() == owner { all } else { 0 },
-            ..SegmentSpec::default()
-        })?;
+        runtime.attach(&SegmentOptions::tiered(if runtime.rank() == owner { all } else { 0 }))?;
         let cold = Self { runtime, owner, page_bytes, cache_bytes };
         if runtime.rank() == owner {
             let mut chunk = noise(STEP, 3);

@@ -20,7 +20,7 @@ use super::job::{Result, noise};
 use super::report::Report;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup, median};
 use std::time::Instant;
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, say};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentOptions, say};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "cooperative",
@@ -99,7 +99,7 @@ fn rank(bytes: u64, rounds: usize) -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
     let owner = runtime.rank().0 == 0;
     let tiered_bytes = if owner { (rounds as u64 + 1) * bytes } else { 0 };
-    runtime.attach(&SegmentSpec { tiered_bytes, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(tiered_bytes))?;
     let changes = noise((bytes / 8) as usize, 1);
     let mut read = vec![1u8; bytes as usize];
     let mut seconds = [const { Vec::new() }; SITUATIONS.len()];

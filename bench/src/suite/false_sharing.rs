@@ -11,7 +11,7 @@ use super::report::Report;
 use crate::figure::{Better, Claim, Figure, Form, Reference};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::time::Instant;
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, say};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentOptions, say};
 
 const LINES: Form = Form::Lines { by: "nodes", label: "nodes, one rank each", panels: "" };
 
@@ -159,7 +159,8 @@ fn rank(puts: u64, samples: usize) -> Result<Vec<Row>> {
     let bytes = runtime.page_bytes() as u64;
     let here = if runtime.rank().0 == 0 { bytes } else { 0 };
     // Every rank needs a pinned segment to be one of a plain GASNet.
-    runtime.attach(&SegmentSpec { pinned_bytes: bytes, tiered_bytes: here, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(here))?;
+    runtime.attach(&SegmentOptions::pinned(bytes))?;
     let before = runtime.statistics()?;
     let mine = u64::from(runtime.rank().0);
     let places = [GlobalAddress::tiered(Rank(0), mine), GlobalAddress::pinned(Rank(0), mine)];

@@ -14,7 +14,7 @@ use super::line::Line;
 use super::report::Report;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::time::Instant;
-use vgas::{GlobalAddress, PinMode, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
+use vgas::{GlobalAddress, PinMode, Rank, Runtime, Segment, SegmentOptions};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "fetch",
@@ -55,15 +55,12 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         }
         job::bind_to_core(runtime.rank().0 as usize)?;
         let bytes = BYTES as u64;
-        runtime.attach(&SegmentSpec {
-            pinned_bytes: bytes,
-            tiered_bytes: bytes,
-            ..SegmentSpec::default()
-        })?;
-        let home_only = SegmentOptions { home_only: true, ..SegmentOptions::default() };
+        runtime.attach(&SegmentOptions::tiered(bytes))?;
+        runtime.attach(&SegmentOptions::pinned(bytes))?;
+        let home_only = SegmentOptions::tiered(0).home_only(true);
         let mut nodes = Nodes {
             runtime,
-            home_only: runtime.attach_segment(bytes, &home_only)?,
+            home_only: runtime.attach(&home_only.sized(bytes))?,
             rank: runtime.rank().0,
             line: Line::between(runtime)?,
             piece: vec![1; STEP],
@@ -110,7 +107,7 @@ struct Nodes<'r> {
 impl Nodes<'_> {
     /// Rank 1 writes everything, which takes all pages away from rank 0's node; rank 0 has them come, and knows the rate.
     fn measure(&mut self, way: usize) -> Result<f64> {
-        let (owner, home_only) = (Rank(1), self.home_only);
+        let (owner, home_only) = (Rank(1), self.home_only.clone());
         let at = |offset: usize| match way {
             4 | 5 => home_only.address(owner, offset as u64),
             6 => GlobalAddress::pinned(owner, offset as u64),

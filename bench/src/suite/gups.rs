@@ -11,7 +11,7 @@ use super::report::Report;
 use crate::figure::{Claim, Figure, Form, Reference};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::time::Instant;
-use vgas::{Change, GlobalAddress, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
+use vgas::{Change, GlobalAddress, Rank, Runtime, Segment, SegmentOptions};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "gups",
@@ -98,8 +98,8 @@ impl<'r> Table<'r> {
     fn create(runtime: &'r Runtime, bytes: u64, options: &SegmentOptions) -> Result<Self> {
         let words = bytes / 8;
         let part = words.div_ceil(u64::from(runtime.ranks()));
-        let segment = runtime.attach_segment(part * 8, options)?;
-        let table = Self { runtime, segment, words };
+        let segment = runtime.attach(&options.sized(part * 8))?;
+        let table = Self { runtime, segment: segment.clone(), words };
         let mine: Vec<u64> = table.part().collect();
         for (at, piece) in mine.chunks(1 << 16).enumerate() {
             let offset = (at << 16) as u64 * 8;
@@ -162,11 +162,11 @@ fn run(options: &Options) -> Result<Vec<Row>> {
     let (updates, samples): (u64, u64) = (options.get("updates")?, options.get("samples")?);
     let large = options.mebibytes("mebibytes")?;
     job::on_every_rank(Runtime::builder(), |runtime| {
-        runtime.attach(&SegmentSpec::default())?;
+        runtime.attach(&SegmentOptions::tiered(0))?;
         let tables = [
-            ("tiered, in the caches", SMALL, SegmentOptions::default()),
-            ("tiered, larger than the caches", large, SegmentOptions::default()),
-            ("pinned", SMALL, SegmentOptions::pinned()),
+            ("tiered, in the caches", SMALL, SegmentOptions::tiered(0)),
+            ("tiered, larger than the caches", large, SegmentOptions::tiered(0)),
+            ("pinned", SMALL, SegmentOptions::pinned(0)),
         ];
         let mut report = Report::new("gups")
             .under("ranks", runtime.ranks())
@@ -196,7 +196,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             }
             report.add(name, "rate", "M/s", rates);
             report.add(&format!("wrong words, {name}"), "count", "", vec![wrong as f64]);
-            runtime.detach_segment(table.segment)?;
+            table.segment.detach()?;
         }
         Ok(if runtime.rank().0 == 0 { report.into_rows() } else { Vec::new() })
     })

@@ -45,8 +45,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
 
 fn measure<const WORDS: usize>(options: &Options, objects: &Objects, report: &mut Report) -> Result<()> {
     let samples: usize = options.get("samples")?;
-    // SAFETY: no memory of objects is touched by it, and what is collective comes outside of what is lent.
-    let runtime = unsafe { objects.runtime() };
+    let runtime = objects.runtime();
     job::need(runtime, 3, 3)?;
     let (home, holder, reader, me) = (Rank(0), Rank(1), Rank(2), objects.rank());
     let mut other: DVec<u64> = DVec::new();

@@ -12,7 +12,7 @@ use crate::figure::{Better, Claim, Figure, Form, Reference};
 use crate::raw::client;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
-use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, Rank, Runtime, SegmentOptions};
 use vgas_cache::pool::{PinMode, PinnedPage};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
@@ -89,7 +89,7 @@ const SMALL_TIMES: usize = 100_000;
 fn run(options: &Options) -> Result<Vec<Row>> {
     let samples: usize = options.get("samples")?;
     job::on_every_rank(Runtime::builder(), |runtime| {
-        runtime.attach(&SegmentSpec { tiered_bytes: CACHED_BYTES, ..SegmentSpec::default() })?;
+        runtime.attach(&SegmentOptions::tiered(CACHED_BYTES))?;
         let mut rows = Vec::new();
         if runtime.rank().0 == 0 {
             let hit = Hit { runtime, home: Rank(runtime.ranks() - 1), samples };

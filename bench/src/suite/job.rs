@@ -32,15 +32,14 @@ pub(super) fn with_objects(
     heap: &HeapOptions,
     measure: impl FnOnce(&Objects) -> Result<Vec<Row>>,
 ) -> Result<Vec<Row>> {
-    let objects = Objects::attach(runtime, heap)?;
+    let objects = Objects::attach(&runtime, heap)?;
     match measure(&objects) {
         Ok(rows) => {
             objects.finalize()?;
             Ok(rows)
         }
         Err(error) => {
-            // SAFETY: the job ends with it.
-            unsafe { objects.runtime() }.abort(&error.to_string(), 1)?;
+            objects.runtime().abort(&error.to_string(), 1)?;
             Ok(Vec::new())
         }
     }

@@ -13,7 +13,7 @@ use crate::raw::client;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::time::Instant;
-use vgas::{Counter, GlobalAddress, Runtime, SegmentSpec};
+use vgas::{Counter, GlobalAddress, Runtime, SegmentOptions};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "local",
@@ -41,13 +41,10 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         let cache = runtime.cache_layout().frames_bytes();
         let here = runtime.rank().0 == 0;
         // First a quarter of the cache, which stays in DRAM; then four times the cache, which does not.
-        runtime.attach(&SegmentSpec {
-            tiered_bytes: if here { cache * 4 } else { 0 },
-            ..SegmentSpec::default()
-        })?;
+        let segment = runtime.attach(&SegmentOptions::tiered(if here { cache * 4 } else { 0 }))?;
         let mut rows = Vec::new();
         if here {
-            let local = runtime.local()?;
+            let local = segment.local()?;
             let mut report = Report::new("local")
                 .under("page_bytes", page_bytes)
                 .under("mechanism", format!("{:?}", local.mechanism()));

@@ -3,7 +3,7 @@
 use super::job::{self, Result};
 use super::report::Report;
 use crate::registry::{Benchmark, Options, Row, Setup};
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, Statistics};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentOptions, Statistics};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "messages",
@@ -34,7 +34,7 @@ fn run(_: &Options) -> Result<Vec<Row>> {
         job::need(runtime, 4, 4)?;
         let page = runtime.page_bytes() as u64;
         let tiered_bytes = if runtime.rank().0 == 0 { 8 * page } else { 0 };
-        runtime.attach(&SegmentSpec { tiered_bytes, ..SegmentSpec::default() })?;
+        runtime.attach(&SegmentOptions::tiered(tiered_bytes))?;
         let at = |index: u64| GlobalAddress::tiered(Rank(0), index * page);
         let put = |rank: u32, index| -> Result<()> {
             if runtime.rank().0 == rank {

@@ -136,8 +136,7 @@ fn sum<const WORDS: usize, const N: usize>(boxes: &Boxes<[u64; WORDS], N>) -> u6
 
 fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Vec<Row>> {
     let samples: usize = options.get("samples")?;
-    // SAFETY: no memory of objects is touched by it, and what is collective comes outside of what is lent.
-    let runtime = unsafe { objects.runtime() };
+    let runtime = objects.runtime();
     job::need(runtime, 2, 2)?;
     let mut line = Line::between(runtime)?;
     let (here, there, me) = (Rank(0), Rank(1), objects.rank());

@@ -14,7 +14,7 @@ use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, Rank, Runtime, SegmentOptions};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "pair",
@@ -65,7 +65,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             ("together", _) => job::bind_to_core(0)?,
             _ => {}
         }
-        runtime.attach(&SegmentSpec { pinned_bytes: 4 * MIB as u64, ..SegmentSpec::default() })?;
+        runtime.attach(&SegmentOptions::pinned(4 * MIB as u64))?;
         let line = Line::between(runtime)?;
         let together = cores == "together";
         let mut pair = Pair { runtime, rank: runtime.rank().0, arrivals, line, rounds, floods: 0 };

@@ -12,7 +12,7 @@ use super::report::Report;
 use crate::figure::{Claim, Figure, Form, Reference};
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::time::Instant;
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentOptions, SegmentSpec, say};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentOptions, say};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "protocol",
@@ -141,11 +141,8 @@ fn rank(pages: u64, samples: u64) -> Result<Vec<Row>> {
     // For each source its own pages; what B writes to push its pages to NVMe comes behind them.
     let of_source = bytes(pages * samples);
     let spare = 2 * runtime.cache_layout().frames_bytes();
-    runtime.attach(&SegmentSpec {
-        tiered_bytes: if me == B { 3 * of_source + spare } else { 0 },
-        pinned_bytes: if me == B { bytes(pages) } else { 0 },
-        ..SegmentSpec::default()
-    })?;
+    runtime.attach(&SegmentOptions::tiered(if me == B { 3 * of_source + spare } else { 0 }))?;
+    runtime.attach(&SegmentOptions::pinned(if me == B { bytes(pages) } else { 0 }))?;
     let at = |offset: u64| GlobalAddress::tiered(Rank(B), offset);
     let mut buffer = noise(page, 7);
     if me == B {
@@ -206,11 +203,11 @@ fn rank(pages: u64, samples: u64) -> Result<Vec<Row>> {
 /// Gets pages that nobody has written, as many as there are frames, and forgets them: without a message, or a look at the drive.
 fn use_all_frames(runtime: &Runtime, buffer: &mut [u8]) -> Result<()> {
     let bytes = runtime.cache_layout().frames_bytes();
-    let segment = runtime.attach_own(bytes, &SegmentOptions::default())?;
+    let segment = runtime.attach(&SegmentOptions::tiered(bytes).independent())?;
     for offset in (0..bytes).step_by(buffer.len()) {
         runtime.get(segment.address(runtime.rank(), offset), buffer)?;
     }
-    Ok(runtime.detach_own(segment)?)
+    Ok(segment.detach()?)
 }
 
 /// Gets so many blocks of the buffer's size, one after the other; seconds.

@@ -13,7 +13,7 @@ use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
-use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec, say};
+use vgas::{GlobalAddress, Rank, Runtime, SegmentOptions, say};
 
 const BY_SIZE: Form = Form::Lines { by: "bytes", label: "size", panels: "conduit" };
 
@@ -215,7 +215,7 @@ fn pair(samples: usize) -> Result<Vec<Row>> {
     let (builder, arrivals) = Arrivals::counted(Runtime::builder());
     let runtime = builder.init()?;
     job::bind_to_core(runtime.rank().0 as usize)?;
-    runtime.attach(&SegmentSpec { pinned_bytes: 2 * MOST as u64, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::pinned(2 * MOST as u64))?;
     let medium = runtime.medium_bytes_max();
     let memory = std::cell::RefCell::new(vec![1; DEPTH * MOST]);
     let pair = Pair { runtime, arrivals, floods: std::cell::Cell::new(0), memory };

@@ -7,7 +7,7 @@ use crate::raw::client;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
 use std::hint::black_box;
 use std::time::Instant;
-use vgas::{Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
+use vgas::{Rank, Runtime, Segment, SegmentId, SegmentOptions};
 use vgas_cache::pool::PageSize;
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
@@ -46,32 +46,32 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         (options.get("samples")?, options.get("many")?, options.get("most")?);
     let scans: usize = options.get("scans")?;
     job::on_every_rank(Runtime::builder(), |runtime| {
-        runtime.attach(&SegmentSpec { tiered_bytes: FIRST, ..SegmentSpec::default() })?;
-        let tiered = come_and_go(runtime, samples, &SegmentOptions::default())?;
-        let pinned = come_and_go(runtime, samples, &SegmentOptions::pinned())?;
+        let one = runtime.attach(&SegmentOptions::tiered(FIRST))?;
+        let tiered = come_and_go(runtime, samples, &SegmentOptions::tiered(0))?;
+        let pinned = come_and_go(runtime, samples, &SegmentOptions::pinned(0))?;
         let (mut unused, mut further_unused) = (1, 1);
-        let alone = beside(runtime, samples, Segment::FIRST, &mut unused)?;
-        let small = SegmentOptions::default();
+        let alone = beside(runtime, samples, &one, &mut unused)?;
+        let small = SegmentOptions::tiered(0);
         let segments: Vec<Segment> =
-            (0..many).map(|_| runtime.attach_segment(FIRST, &small)).collect::<vgas::Result<_>>()?;
-        let last = *segments.last().unwrap_or(&Segment::FIRST);
-        let first = beside(runtime, samples, Segment::FIRST, &mut unused)?;
+            (0..many).map(|_| runtime.attach(&small.sized(FIRST))).collect::<vgas::Result<_>>()?;
+        let last = segments.last().unwrap_or(&one);
+        let first = beside(runtime, samples, &one, &mut unused)?;
         let further = beside(runtime, samples, last, &mut further_unused)?;
-        segments.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
+        segments.into_iter().try_for_each(|segment| segment.detach())?;
 
         // Until the rings of messages have been around once, each message touches memory that none has touched before.
         for _ in 0..ROUNDS {
-            let none = runtime.attach_segment(0, &small)?;
-            runtime.detach_segment(none)?;
+            let none = runtime.attach(&small.sized(0))?;
+            none.detach()?;
         }
         let before = memory(runtime)?;
         let all: Vec<Segment> =
-            (0..most).map(|_| runtime.attach_segment(4096, &small)).collect::<vgas::Result<_>>()?;
+            (0..most).map(|_| runtime.attach(&small.sized(4096))).collect::<vgas::Result<_>>()?;
         let after = memory(runtime)?;
         let each: [f64; 3] = std::array::from_fn(|part| (after[part] - before[part]) / most.max(1) as f64);
-        all.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
+        all.into_iter().try_for_each(|segment| segment.detach())?;
 
-        let [one, two] = two_sizes(runtime, scans)?;
+        let [same, two] = two_sizes(runtime, scans)?;
         runtime.barrier()?;
         if runtime.rank() != Rank(0) {
             return Ok(Vec::new());
@@ -94,9 +94,9 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         for (part, bytes) in PARTS.into_iter().zip(each) {
             report.add(&format!("of which {part}"), "memory", "B", vec![bytes]);
         }
-        let share = two.kept / one.kept.max(1.0);
+        let share = two.kept / same.kept.max(1.0);
         report.add("cache that pages of two sizes fill, of what one fills", "share", "", vec![share]);
-        for (sizes, Filled { kept, free, pool }) in [("one size", one), ("two sizes", two)] {
+        for (sizes, Filled { kept, free, pool }) in [("one size", same), ("two sizes", two)] {
             report.add(&format!("cache that pages of {sizes} fill, of all"), "share", "", vec![kept / pool]);
             report.add(&format!("cache left free with {sizes}, of all"), "share", "", vec![free / pool]);
         }
@@ -112,10 +112,10 @@ fn come_and_go(runtime: &Runtime, samples: usize, options: &SegmentOptions) -> R
     let mut times = [const { Vec::new() }; 2];
     for sample in 0..=samples {
         runtime.barrier()?;
-        let (segment, attach) = timed(|| runtime.attach_segment(1 << 20, options))?;
+        let (segment, attach) = timed(|| runtime.attach(&options.sized(1 << 20)))?;
         runtime.put(segment.address(runtime.rank(), 0), &[1; 4096])?;
         runtime.barrier()?;
-        let ((), detach) = timed(|| runtime.detach_segment(segment))?;
+        let ((), detach) = timed(|| segment.detach())?;
         if sample > 0 {
             times.iter_mut().zip([attach, detach]).for_each(|(all, time)| all.push(time / 1e3));
         }
@@ -130,7 +130,7 @@ fn timed<T>(work: impl FnOnce() -> vgas::Result<T>) -> Result<(T, f64)> {
 }
 
 /// Nanoseconds of a get and a put that hit, and of a get of a page that nobody has used, in rank 0's part of a segment.
-fn beside(runtime: &Runtime, samples: usize, segment: Segment, unused: &mut u64) -> Result<[Vec<f64>; 3]> {
+fn beside(runtime: &Runtime, samples: usize, segment: &Segment, unused: &mut u64) -> Result<[Vec<f64>; 3]> {
     const TIMES: u64 = 100_000;
     let mut times = [const { Vec::new() }; 3];
     if runtime.rank() == Rank(0) {
@@ -208,7 +208,7 @@ fn two_sizes(runtime: &Runtime, scans: usize) -> Result<[Filled; 2]> {
     let kept = |sizes: [u32; 2]| -> Result<Filled> {
         let segments: Vec<Segment> = sizes
             .into_iter()
-            .map(|bytes| runtime.attach_segment(cache, &SegmentOptions::with_pages_of(bytes)))
+            .map(|bytes| runtime.attach(&SegmentOptions::tiered(cache).page_size(bytes)))
             .collect::<vgas::Result<_>>()?;
         let mut filled = Filled { kept: 0.0, free: 0.0, pool: cache as f64 };
         if runtime.rank() == Rank(0) {
@@ -228,7 +228,7 @@ fn two_sizes(runtime: &Runtime, scans: usize) -> Result<[Filled; 2]> {
             let free = |size: PageSize| f64::from(pool.free_frames(size)) * f64::from(size.bytes());
             filled.free = sizes.into_iter().map(free).sum();
             let ranks = (0..runtime.ranks()).map(Rank);
-            let first = ranks.map(|rank| (Segment::FIRST.id(), rank));
+            let first = ranks.map(|rank| (SegmentId::FIRST, rank));
             let all = segments.iter().map(|one| (one.id(), Rank(0))).chain(first);
             for partition in all.filter_map(|of| client(runtime).partition(of)) {
                 let here = partition.each_page().filter(|&page| pool.peek(page).state().readable()).count();
@@ -236,7 +236,7 @@ fn two_sizes(runtime: &Runtime, scans: usize) -> Result<[Filled; 2]> {
             }
         }
         runtime.barrier()?;
-        segments.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
+        segments.into_iter().try_for_each(|segment| segment.detach())?;
         Ok(filled)
     };
     // Those of the first segment, which keep their room, are one of the sizes.

@@ -17,7 +17,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use std::collections::VecDeque;
 use std::time::Instant;
-use vgas::{Counter, GetHandle, GlobalAddress, Rank, Runtime, SegmentSpec, say};
+use vgas::{Counter, GetHandle, GlobalAddress, Rank, Runtime, SegmentOptions, say};
 
 const PARAMETERS: &[Parameter] = &[
     Parameter { name: "nodes", default: "8", help: "The most nodes, one rank each; halved down to one." },
@@ -256,10 +256,7 @@ fn rank(bytes: u64, passes: u64, in_flight: usize, order: Order, stored: bool) -
     let bytes = bytes.next_multiple_of(page as u64);
     // What rank 0 writes behind the data pushes that out of its cache.
     let spare = if stored { 2 * runtime.cache_layout().frames_bytes() } else { 0 };
-    runtime.attach(&SegmentSpec {
-        tiered_bytes: if me == 0 { bytes + spare } else { 0 },
-        ..SegmentSpec::default()
-    })?;
+    runtime.attach(&SegmentOptions::tiered(if me == 0 { bytes + spare } else { 0 }))?;
     let at = |offset: u64| GlobalAddress::tiered(Rank(0), offset);
     // A page begins with its place.
     let mut block = noise(page, 5);
@@ -287,7 +284,7 @@ fn rank(bytes: u64, passes: u64, in_flight: usize, order: Order, stored: bool) -
         true => Ok(()),
         false => Err(format!("page at {offset} is another")),
     };
-    let mut gets: VecDeque<(u64, GetHandle<'_, u8>)> = VecDeque::with_capacity(in_flight);
+    let mut gets: VecDeque<(u64, GetHandle<u8>)> = VecDeque::with_capacity(in_flight);
     for _ in 0..passes {
         if order == Order::Random {
             // A new order: the same one once more would be a loop, the worst for whoever keeps what was used last.

@@ -4,7 +4,7 @@ use super::child;
 use super::job::Result;
 use super::report::Report;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
-use vgas::{Runtime, SegmentSpec, say};
+use vgas::{Runtime, SegmentOptions, say};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "start",
@@ -55,7 +55,8 @@ fn run(options: &Options) -> Result<Vec<Row>> {
 /// (cache, rings) is not counted: the settings say how large that is.
 fn rank() -> Result<Vec<Row>> {
     let runtime = Runtime::init()?;
-    runtime.attach(&SegmentSpec { tiered_bytes: 4096, pinned_bytes: 4096, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(4096))?;
+    runtime.attach(&SegmentOptions::pinned(4096))?;
     runtime.barrier()?;
     say::print(format_args!("rank_kib {}\n", private_kib("self")?))?;
     let daemon = rustix::process::getppid().ok_or("a rank without a daemon")?;

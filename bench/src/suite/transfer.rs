@@ -20,8 +20,9 @@ use super::raw::RawReader;
 use super::report::Report;
 use crate::raw::client;
 use crate::registry::{Benchmark, Options, Parameter, Row, Setup};
+use std::cell::OnceCell;
 use std::time::{Duration, Instant};
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Counter, GlobalAddress, LocalPart, Rank, Runtime, Segment, SegmentOptions};
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "transfer",
@@ -83,7 +84,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
         let cache_bytes = runtime.cache_layout().frames_bytes();
         let half = largest.max(SPARE * cache_bytes).next_multiple_of(MIB);
         check_space(&folder, (2 * u64::from(runtime.ranks()) + 1) * half)?;
-        runtime.attach(&SegmentSpec { tiered_bytes: 2 * half, ..SegmentSpec::default() })?;
+        let segment = runtime.attach(&SegmentOptions::tiered(2 * half))?;
         let mut private = noise(MIB as usize, 5).repeat((largest / MIB) as usize);
         for offset in (0..2 * half).step_by(MIB as usize) {
             runtime.put(GlobalAddress::tiered(runtime.rank(), offset), &private[..MIB as usize])?;
@@ -92,8 +93,15 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             0 => Some(RawFile::create(&folder, half)?),
             _ => None,
         };
-        let mut transfers =
-            Transfers { runtime, arrivals: &arrivals, owner: Rank(runtime.ranks() - 1), half, next: 0 };
+        let mut transfers = Transfers {
+            runtime,
+            segment,
+            local: OnceCell::new(),
+            arrivals: &arrivals,
+            owner: Rank(runtime.ranks() - 1),
+            half,
+            next: 0,
+        };
         let mut rows = Vec::new();
         for bytes in
             std::iter::successors(Some(MIB), |size| Some(4 * size)).take_while(|&size| size <= largest)
@@ -189,6 +197,9 @@ struct Moved {
 
 struct Transfers<'r> {
     runtime: &'r Runtime,
+    segment: Segment,
+    /// This rank's part by pointers, once a way needs it.
+    local: OnceCell<LocalPart>,
     arrivals: &'r Arrivals,
     owner: Rank,
     /// Bytes of a half of each rank's segment: long messages are sent from the lower one of rank 0, everything else concerns the upper
@@ -224,7 +235,11 @@ impl Transfers<'_> {
             0 => self.runtime.put(to, private)?,
             1 => self.runtime.get(to, private)?,
             _ => {
-                let from = self.runtime.local()?.base().wrapping_add(self.next as usize);
+                if self.local.get().is_none() {
+                    let _ = self.local.set(self.segment.local()?);
+                }
+                let from = self.local.get().map(|local| local.base().wrapping_add(self.next as usize));
+                let from = from.ok_or("no part of the segment")?;
                 // SAFETY: the rule of this file.
                 unsafe { client(self.runtime).put(self.owner, at, from, private.len())? };
                 let handled = self.arrivals.pongs() + 1;

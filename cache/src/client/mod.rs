@@ -153,21 +153,18 @@ struct Core {
     part_reads: History,
 }
 
-/// A get or put that goes on while the program does something else. Dropping it waits for its end.
+/// A get or put in flight. It proceeds while the program does something else; dropping it waits for its end.
 #[must_use = "an operation is complete only after `wait`"]
-pub struct Pending<'c> {
-    core: &'c Core,
+pub struct Pending {
     /// None: its end was reported.
-    state: Option<Held>,
+    started: Option<(Arc<Core>, Arc<Started>)>,
 }
 
-/// An operation, as its handle has it.
-#[expect(clippy::large_enum_variant, reason = "a box would cost each miss an allocation")]
-enum Held {
-    /// For the thread that waits for it where it was started.
-    Own(Transfer),
-    /// It goes on by itself.
-    Listed(Arc<Started>),
+/// An operation of the thread that started it, which waits for it or [lists](Begun::listed) it.
+struct Begun<'c> {
+    core: &'c Core,
+    /// None: its end was reported.
+    transfer: Option<Transfer>,
 }
 
 impl Client {
@@ -450,7 +447,7 @@ impl Client {
         offset: u64,
         to: *mut u8,
         bytes: usize,
-    ) -> Result<Pending<'_>, CacheError> {
+    ) -> Result<Pending, CacheError> {
         self.begin(of.into(), Piece { offset, bytes, way: Way::Get(to) })
     }
 
@@ -466,7 +463,7 @@ impl Client {
         offset: u64,
         from: *const u8,
         bytes: usize,
-    ) -> Result<Pending<'_>, CacheError> {
+    ) -> Result<Pending, CacheError> {
         self.begin(of.into(), Piece { offset, bytes, way: Way::Put(from) })
     }
 
@@ -479,8 +476,8 @@ impl Client {
         &self,
         of: impl Into<PartitionId>,
         pieces: &[SegmentPiece],
-    ) -> Result<Pending<'_>, CacheError> {
-        self.start_pieces(of.into(), pieces, |piece| Way::Get(piece.here)).map(Pending::listed)
+    ) -> Result<Pending, CacheError> {
+        self.start_pieces(of.into(), pieces, |piece| Way::Get(piece.here))
     }
 
     /// Starts a put of many pieces; see [`Client::get_pieces_nb`]. They do not overlap.
@@ -491,8 +488,8 @@ impl Client {
         &self,
         of: impl Into<PartitionId>,
         pieces: &[SegmentPiece],
-    ) -> Result<Pending<'_>, CacheError> {
-        self.start_pieces(of.into(), pieces, |piece| Way::Put(piece.here)).map(Pending::listed)
+    ) -> Result<Pending, CacheError> {
+        self.start_pieces(of.into(), pieces, |piece| Way::Put(piece.here))
     }
 
     /// Reads pieces that all lie in one page, if the page is cached here: true, and all are read. Never waits. After false, nothing
@@ -552,8 +549,8 @@ impl Client {
         of: PartitionId,
         pieces: &[SegmentPiece],
         way: impl Fn(&SegmentPiece) -> Way,
-    ) -> Result<Pending<'_>, CacheError> {
-        let nothing = Pending { core: &self.core, state: None };
+    ) -> Result<Pending, CacheError> {
+        let nothing = Pending { started: None };
         let Some(known) = self.segments.find(of) else {
             pieces.iter().try_for_each(|piece| self.check(of, piece.offset, piece.bytes as u64).map(drop))?;
             return Ok(nothing);
@@ -577,11 +574,11 @@ impl Client {
         let Some(first) = pieces.first() else { return Ok(nothing) };
         let counter = if matches!(first.way, Way::Get(_)) { Counter::GetMisses } else { Counter::PutMisses };
         let operation = Operation::of_pieces(known.partition, pieces, bounce);
-        let mut pending = Pending { core: &self.core, state: Some(Held::Own(Transfer::Plain(operation))) };
-        if !pending.test()? {
+        let mut begun = Begun { core: &self.core, transfer: Some(Transfer::Plain(operation)) };
+        if !begun.test()? {
             self.pool.count(counter, 1);
         }
-        Ok(pending)
+        Ok(begun.listed(&self.core))
     }
 
     /// Asks for bytes to be brought to this node when convenient. Completes at once; a hint, no promise.
@@ -630,20 +627,20 @@ impl Client {
     }
 
     #[inline(never)]
-    fn begin(&self, of: PartitionId, piece: Piece) -> Result<Pending<'_>, CacheError> {
-        self.start(of, piece, IoMode::NonBlocking).map(Pending::listed)
+    fn begin(&self, of: PartitionId, piece: Piece) -> Result<Pending, CacheError> {
+        Ok(self.start(of, piece, IoMode::NonBlocking)?.listed(&self.core))
     }
 
-    fn start(&self, of: PartitionId, piece: Piece, io_mode: IoMode) -> Result<Pending<'_>, CacheError> {
+    fn start(&self, of: PartitionId, piece: Piece, io_mode: IoMode) -> Result<Begun<'_>, CacheError> {
         let Some(known) = self.check(of, piece.offset, piece.bytes as u64)? else {
-            return Ok(Pending { core: &self.core, state: None });
+            return Ok(Begun { core: &self.core, transfer: None });
         };
         if known.read_only && matches!(piece.way, Way::Put(_)) && piece.bytes > 0 {
             self.check_writable(of)?;
         }
         // SAFETY: rule 1: the caller of what called this has promised it for the address in `way`.
         if known.relaxed && unsafe { self.relaxed_part(&known.partition, piece) }? {
-            return Ok(Pending { core: &self.core, state: None });
+            return Ok(Begun { core: &self.core, transfer: None });
         }
         self.start_anywhere(known.partition, piece, io_mode)
     }
@@ -668,7 +665,7 @@ impl Client {
         partition: Partition,
         piece: Piece,
         io_mode: IoMode,
-    ) -> Result<Pending<'_>, CacheError> {
+    ) -> Result<Begun<'_>, CacheError> {
         let Piece { way, bytes, offset } = piece;
         let counter = if matches!(way, Way::Get(_)) { Counter::GetMisses } else { Counter::PutMisses };
         let address = match way {
@@ -691,11 +688,11 @@ impl Client {
                 Transfer::Plain(Operation::new(partition, piece, bounce, io_mode))
             }
         };
-        let mut pending = Pending { core: &self.core, state: Some(Held::Own(transfer)) };
-        if !pending.test()? {
+        let mut begun = Begun { core: &self.core, transfer: Some(transfer) };
+        if !begun.test()? {
             self.pool.count(counter, 1);
         }
-        Ok(pending)
+        Ok(begun)
     }
 
     fn ask_and_wait(&self, request: impl Fn(WaitId) -> Request, data: &[u8]) -> Result<(), CacheError> {
@@ -857,43 +854,76 @@ impl Drop for Core {
     }
 }
 
-impl Pending<'_> {
-    /// From now on it goes on by itself, unless it has ended.
-    fn listed(mut self) -> Self {
-        self.state = match self.state.take() {
-            Some(Held::Own(operation)) => {
-                // Counted first: it may end at once.
-                self.core.endpoint.work_started();
-                Some(Held::Listed(self.core.in_flight.add(operation)))
-            }
-            state => state,
+impl Begun<'_> {
+    /// Hands the operation to the client, which lets it proceed by itself from now on, unless it has ended.
+    fn listed(mut self, core: &Arc<Core>) -> Pending {
+        let list = |transfer| {
+            // Counted first: it may end at once.
+            core.endpoint.work_started();
+            (core.clone(), core.in_flight.add(transfer))
         };
-        self
+        Pending { started: self.transfer.take().map(list) }
     }
 
-    /// Goes on as far as possible without waiting. True: complete. An error also when nobody will complete it any more,
-    /// because the endpoint has failed.
-    pub fn test(&mut self) -> Result<bool, CacheError> {
-        let ended = match &mut self.state {
-            None => return Ok(true),
-            // SAFETY: rule 1: whoever started the operation keeps the bytes valid until it has ended, which is here.
-            Some(Held::Own(operation)) => match unsafe { operation.advance(self.core) } {
-                Ok(false) => None,
-                ended => Some(ended.map(drop)),
+    /// Proceeds as far as possible without waiting. True: complete. An error also if the endpoint has failed, because nobody
+    /// completes the operation then.
+    fn test(&mut self) -> Result<bool, CacheError> {
+        let Some(transfer) = &mut self.transfer else { return Ok(true) };
+        // SAFETY: rule 1: whoever started the operation keeps the bytes valid until it has ended, which is here.
+        let ended = match unsafe { transfer.advance(self.core) } {
+            Ok(false) => match self.core.endpoint.check_failure() {
+                Ok(()) => return Ok(false),
+                Err(error) => Err(error.into()),
             },
-            Some(Held::Listed(started)) => started.test(self.core),
+            ended => ended.map(drop),
         };
-        let ended = match ended {
+        if ended.is_err() {
+            transfer.abandon(self.core);
+        }
+        self.transfer = None;
+        ended.map(|()| true)
+    }
+
+    /// Waits for the end, serving active messages meanwhile.
+    fn wait(mut self) -> Result<(), CacheError> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<(), CacheError> {
+        if self.transfer.is_none() {
+            return Ok(());
+        }
+        let core = self.core;
+        core.wait_for(|| self.test())
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let Some(is_put) = self.transfer.as_ref().map(Transfer::is_put) else { return };
+        report_dropped(is_put, self.finish());
+        if let Some(mut transfer) = self.transfer.take() {
+            transfer.abandon(self.core);
+        }
+    }
+}
+
+impl Pending {
+    /// Proceeds as far as possible without waiting. True: complete. An error also if the endpoint has failed, because nobody
+    /// completes the operation then.
+    pub fn test(&mut self) -> Result<bool, CacheError> {
+        let Some((core, started)) = &self.started else { return Ok(true) };
+        let ended = match started.test(core) {
             Some(ended) => ended,
-            None => match self.core.endpoint.check_failure() {
+            None => match core.endpoint.check_failure() {
                 Ok(()) => return Ok(false),
                 Err(error) => Err(error.into()),
             },
         };
         if ended.is_err() {
-            self.give_up();
+            started.give_up(core);
         }
-        self.state = None;
+        self.started = None;
         ended.map(|()| true)
     }
 
@@ -903,41 +933,27 @@ impl Pending<'_> {
     }
 
     fn finish(&mut self) -> Result<(), CacheError> {
-        if self.state.is_none() {
-            return Ok(());
-        }
-        let core = self.core;
-        core.wait_for(|| self.test())
+        let Some((core, _)) = &self.started else { return Ok(()) };
+        core.clone().wait_for(|| self.test())
     }
+}
 
-    /// Ends it where it stands.
-    fn give_up(&mut self) {
-        match self.state.take() {
-            Some(Held::Own(mut operation)) => operation.abandon(self.core),
-            Some(Held::Listed(started)) => started.give_up(self.core),
-            None => {}
-        }
-    }
-
-    fn is_put(&self) -> bool {
-        match &self.state {
-            Some(Held::Own(operation)) => operation.is_put(),
-            Some(Held::Listed(started)) => started.is_put(),
-            None => false,
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let Some(is_put) = self.started.as_ref().map(|(_, started)| started.is_put()) else { return };
+        report_dropped(is_put, self.finish());
+        if let Some((core, started)) = self.started.take() {
+            started.give_up(&core);
         }
     }
 }
 
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        // A put must not be lost because its handle was dropped. An error has no one left to go to but the log. What
-        // a get would have brought, nobody wants any more.
-        let is_put = self.is_put();
-        match self.finish() {
-            Err(error) if is_put => tracing::error!(%error, "a put whose handle was dropped has failed"),
-            Err(error) => tracing::debug!(%error, "a get whose handle was dropped has failed"),
-            Ok(()) => {}
-        }
-        self.give_up();
+/// Logs an error that has no one left to go to: a put must not be lost because its handle was dropped, while nobody wants any more
+/// what a get would have brought.
+fn report_dropped(is_put: bool, ended: Result<(), CacheError>) {
+    match ended {
+        Err(error) if is_put => tracing::error!(%error, "a put whose handle was dropped has failed"),
+        Err(error) => tracing::debug!(%error, "a get whose handle was dropped has failed"),
+        Ok(()) => {}
     }
 }

@@ -16,8 +16,8 @@ use vgas_rma::message::{Arrived, Payload, Source};
 
 /// A call in flight. Dropped, it is made all the same, and its answer forgotten.
 #[must_use = "a call has ended only when `test` has its answer"]
-pub struct PendingCall<'c, A> {
-    core: &'c Core,
+pub struct PendingCall<A> {
+    core: Arc<Core>,
     name: &'static str,
     /// What messages call it.
     service: u32,
@@ -85,7 +85,7 @@ impl Client {
         &self,
         node: NodeId,
         request: &S::Request,
-    ) -> Result<PendingCall<'_, S::Answer>, CacheError> {
+    ) -> Result<PendingCall<S::Answer>, CacheError> {
         let request = encode(request).map_err(|why| CacheError::Service { name: S::NAME, node, why })?;
         self.pending_call::<S, _>(node, service_words::CALL, request)
     }
@@ -119,7 +119,7 @@ impl Client {
         self.wait_for_call(pending)
     }
 
-    fn wait_for_call<A: DeserializeOwned>(&self, mut pending: PendingCall<'_, A>) -> Result<A, CacheError> {
+    fn wait_for_call<A: DeserializeOwned>(&self, mut pending: PendingCall<A>) -> Result<A, CacheError> {
         let mut answer = None;
         self.core.wait_for(|| {
             answer = pending.test()?;
@@ -134,8 +134,8 @@ impl Client {
         node: NodeId,
         what: u32,
         request: Vec<u8>,
-    ) -> Result<PendingCall<'_, A>, CacheError> {
-        let (core, name) = (&*self.core, S::NAME);
+    ) -> Result<PendingCall<A>, CacheError> {
+        let (core, name) = (self.core.clone(), S::NAME);
         if node.0 >= core.layout.nodes() {
             let what = format!("a call of the service {name} of {node}, of {} nodes", core.layout.nodes());
             return Err(CacheError::Usage(what));
@@ -151,7 +151,7 @@ impl Client {
             is_counted: false,
             answer: PhantomData,
         };
-        if pending.request.len() > core.medium_max {
+        if pending.request.len() > pending.core.medium_max {
             return Err(pending.error(ServiceError::TooLong));
         }
         pending.send()?;
@@ -159,7 +159,7 @@ impl Client {
     }
 }
 
-impl<A> PendingCall<'_, A> {
+impl<A> PendingCall<A> {
     fn error(&self, why: ServiceError) -> CacheError {
         CacheError::Service { name: self.name, node: self.node, why }
     }
@@ -195,7 +195,7 @@ impl<A> PendingCall<'_, A> {
     }
 }
 
-impl<A: DeserializeOwned> PendingCall<'_, A> {
+impl<A: DeserializeOwned> PendingCall<A> {
     /// Goes on without waiting; the answer, once it is there.
     ///
     /// # Errors
@@ -224,7 +224,7 @@ impl<A: DeserializeOwned> PendingCall<'_, A> {
     }
 }
 
-impl<A> Drop for PendingCall<'_, A> {
+impl<A> Drop for PendingCall<A> {
     fn drop(&mut self) {
         if let Some(slot) = self.asked
             && self.core.remote.abandon(slot).waker.is_some()
@@ -236,7 +236,7 @@ impl<A> Drop for PendingCall<'_, A> {
 
 /// The answer wakes whoever awaits it, when some thread takes it in: one that polls or waits, or the endpoint's own within a
 /// millisecond. Awaiting runs no handler of a program, and keeps no thread.
-impl<A: DeserializeOwned> Future for PendingCall<'_, A> {
+impl<A: DeserializeOwned> Future for PendingCall<A> {
     type Output = Result<A, CacheError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

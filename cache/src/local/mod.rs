@@ -151,9 +151,8 @@ pub struct LocalSpec {
     pub is_own: bool,
     /// How large it is: its last page may have more bytes.
     pub bytes: u64,
-    /// Most pages that are to be mapped at the same time; all that the pool grants a rank, if none. The segments of a rank share
-    /// what the pool grants.
-    pub pages_max: Option<u32>,
+    /// Most pages that are to be mapped at the same time. The segments of a rank share what the pool grants.
+    pub pages_max: u32,
     /// Where it is to be, inside of what an [`Everywhere`] has reserved that lives longer; anywhere if none.
     pub at: Option<usize>,
     /// How faults are noticed.

@@ -23,10 +23,10 @@ use vgas_shm::Change;
 pub const FIRST: SegmentId = SegmentId::FIRST;
 
 /// A get or put in flight.
-struct Op<'c> {
+struct Op {
     rank: usize,
     // Before the bytes it uses: dropped first.
-    pending: Pending<'c>,
+    pending: Pending,
     place: Place,
     content: Box<[u8]>,
     /// Of a get.
@@ -109,7 +109,7 @@ enum Step {
 pub struct Traffic<'c> {
     members: &'c [Member],
     pub model: Model,
-    ops: Vec<Op<'c>>,
+    ops: Vec<Op>,
     additions: Vec<Additions<'c>>,
     /// Checkpoints in progress, maybe several of one rank.
     checkpoints: Vec<Saving>,
@@ -363,7 +363,7 @@ impl<'c> Traffic<'c> {
     fn started(
         &mut self,
         rank: usize,
-        pending: Result<Pending<'c>, CacheError>,
+        pending: Result<Pending, CacheError>,
         place: Place,
         content: Box<[u8]>,
         least: Option<Vec<u32>>,

@@ -1,7 +1,7 @@
 //! The ranks of the other tests: this test program, started by `vgas run`.
 
 use std::process::exit;
-use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, Rank, Runtime, SegmentOptions};
 
 /// The variable that says what the ranks do: `traffic` for ever, `rounds` until a file named `enough` appears, `named`:
 /// one checkpoint of a named segment, or `checkpoints`: one after the other, for ever.
@@ -46,12 +46,12 @@ fn work(mode: &str) -> vgas::Result<()> {
     }
     if mode == "named" {
         let name = Some("kept".into());
-        runtime.attach(&SegmentSpec { tiered_bytes: 4096, name, ..SegmentSpec::default() })?;
+        runtime.attach(&SegmentOptions::tiered(4096).maybe_name(name))?;
         runtime.put_value(GlobalAddress::tiered(runtime.rank(), 0), 1u64)?;
         runtime.checkpoint()?;
         return runtime.finalize();
     }
-    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(BYTES))?;
     runtime.barrier()?;
     // Who is stopped before all nodes have met ends the job: nobody waits long for one that does not answer at all.
     let meet_first = mode == "rounds";
@@ -86,24 +86,22 @@ fn refused(runtime: &Runtime, delays: &str) -> vgas::Result<()> {
     let me = runtime.rank();
     // Rank 1 asks for more than is allowed, or its file is a stranger's.
     let tiered_bytes = if delays.ends_with("large") && me == Rank(1) { 1 << 40 } else { 4096 };
-    let attached =
-        runtime.attach(&SegmentSpec { tiered_bytes, name: Some("kept".into()), ..SegmentSpec::default() });
+    let attached = runtime.attach(&SegmentOptions::tiered(tiered_bytes).name("kept"));
     let delay = delays.split(' ').nth(me.0 as usize).and_then(|delay| delay.parse().ok()).unwrap_or(0);
     let start = std::time::Instant::now();
     while start.elapsed() < std::time::Duration::from_micros(delay) {
         std::hint::spin_loop();
     }
-    attached
+    attached.map(drop)
 }
 
 /// Reads what the mode `named` has left where nothing can be written, and ends with the error of an attempt to write.
 fn unwritable(runtime: &Runtime, disk: &str) -> vgas::Result<()> {
-    let name = Some("kept".into());
-    runtime.attach(&SegmentSpec { tiered_bytes: 4096, name, ..SegmentSpec::default() })?;
+    let kept = runtime.attach(&SegmentOptions::tiered(4096).name("kept"))?;
     for owner in 0..runtime.ranks() {
         assert_eq!(runtime.get_value::<u64>(GlobalAddress::tiered(Rank(owner), 0))?, 1);
     }
-    assert!(runtime.reopened().is_some_and(|reopened| reopened.is_read_only));
+    assert!(kept.reopened().is_some_and(|reopened| reopened.is_read_only));
     println!("read");
     runtime.barrier()?;
     // The cache takes what a full disk may have room for later.
@@ -117,8 +115,7 @@ fn unwritable(runtime: &Runtime, disk: &str) -> vgas::Result<()> {
 /// Says what number all words of a named segment have, and makes checkpoints of greater ones.
 fn checkpoints(runtime: Runtime) -> vgas::Result<()> {
     const WORDS: usize = 8 << 10;
-    let (name, tiered_bytes) = (Some("kept".into()), 8 * WORDS as u64);
-    runtime.attach(&SegmentSpec { tiered_bytes, name, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(8 * WORDS as u64).name("kept"))?;
     let own = GlobalAddress::tiered(runtime.rank(), 0);
     let mut words = vec![0u64; WORDS];
     runtime.get(own, &mut words)?;

@@ -169,7 +169,7 @@ fn in_job<P: Program>(program: &P) -> Outcome {
     }
     // What a task's panic says, the error of who waits for it says again.
     std::panic::set_hook(Box::new(|_| {}));
-    let objects = Objects::attach(runtime, &HeapOptions { bytes: shared.heap, ..HeapOptions::default() })?;
+    let objects = Objects::attach(&runtime, &HeapOptions { bytes: shared.heap, ..HeapOptions::default() })?;
     let options = RunOptions { workers: shared.threads as usize, ..RunOptions::default() };
     let said: Outcome<_> = objects
         .run(&options, || {
@@ -184,8 +184,7 @@ fn in_job<P: Program>(program: &P) -> Outcome {
         .map_err(Into::into);
     let said = said.and_then(Option::transpose).and_then(|figures| count(&objects, figures));
     if let Err(error) = said {
-        // SAFETY: no segment is reached by it, nothing collective is in flight, and no reference into the heap is left.
-        let runtime = unsafe { objects.runtime() };
+        let runtime = objects.runtime();
         if is_of_others(&*error) {
             // Why another rank is gone, is said by who started it.
             runtime.complain(&error.to_string(), 1)?;

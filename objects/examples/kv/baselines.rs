@@ -7,7 +7,7 @@ use super::workload::{Client, Kind, Plan, Report, Request, key_of, value_of};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use vgas::{Arrived, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Arrived, GlobalAddress, Rank, Runtime, SegmentOptions};
 
 /// Requests that a client has in flight at a time: more would wait in queues anyway.
 const WINDOW: usize = 256;
@@ -111,7 +111,7 @@ pub fn coherent<const N: usize>(runtime: &Runtime, plan: &Plan, zipf: Zipf) -> O
     let slots = (plan.records * 2 / plan.shards).max(16).next_power_of_two();
     let slot_words = 2 + N / 8;
     let slot_of = |key: u64| mix(key) & (slots - 1);
-    runtime.attach(&SegmentSpec { tiered_bytes: slots * slot_words as u64 * 8, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(slots * slot_words as u64 * 8))?;
     let mut table = vec![0u64; slots as usize * slot_words];
     for key in (0..plan.records).map(key_of).filter(|key| plan.shard_of(*key) == me) {
         let mut slot = slot_of(key);
@@ -160,7 +160,7 @@ pub fn delegated<const N: usize>(runtime: &Runtime, plan: &Plan, zipf: Zipf) -> 
     let me = runtime.rank().0 as usize;
     let keys = (0..plan.records).map(key_of).filter(|key| plan.shard_of(*key) == me);
     *own(&RECORDS) = Some(keys.map(|key| (key, value_of::<N>(key, 0).to_vec())).collect());
-    runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(1 << 20))?;
     ask_all(runtime, plan, zipf, |asked| {
         let mut found: Vec<Option<[u8; N]>> = vec![None; asked.len()];
         let mut in_flight = 0;

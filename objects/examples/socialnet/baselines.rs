@@ -7,7 +7,7 @@ use super::load::{self, Client, Edge, Kind, Plan, Report, Request, SHOWN, TEXT, 
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use vgas::{Arrived, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Arrived, GlobalAddress, Rank, Runtime, SegmentOptions};
 
 /// Posts of a timeline that are kept.
 const KEPT: usize = 16;
@@ -145,7 +145,7 @@ pub fn coherent(runtime: &Runtime, plan: &Plan, edges: &[Edge], zipf: Zipf) -> O
     let words = table(edges, plan, me as usize);
     let begins = runtime.all_reduce(words.len(), usize::max)?;
     let tiered_bytes = ((begins + POSTS * POST) * 8) as u64;
-    runtime.attach(&SegmentSpec { tiered_bytes, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(tiered_bytes))?;
     runtime.put(GlobalAddress::tiered(Rank(me), 0), &words)?;
     drop(words);
     let at = |rank: u32, word: usize| GlobalAddress::tiered(Rank(rank), word as u64 * 8);
@@ -328,7 +328,7 @@ impl Asker<'_> {
 pub fn delegated(runtime: &Runtime, plan: &Plan, edges: &[Edge], zipf: Zipf) -> Outcome<Option<Report>> {
     let me = runtime.rank().0;
     *own(&OWN) = Own { words: table(edges, plan, me as usize), posts: vec![0; POSTS * POST] };
-    runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(1 << 20))?;
     let asker = RefCell::new(Asker { runtime, in_flight: 0, heard: Vec::new() });
     let of_user = |user: u32| (plan.shard_of(user) as u32, plan.place_of(user));
     let mut composed = 0;

@@ -196,7 +196,7 @@ pub(super) struct Drops {
     let_go: AtomicU64,
     done: AtomicU64,
     /// Reads that were given up, and are in flight; some are over since they were looked at.
-    given_up: Mutex<Vec<PendingCall<'static, Answer>>>,
+    given_up: Mutex<Vec<PendingCall<Answer>>>,
     given_up_count: AtomicUsize,
 }
 
@@ -210,7 +210,7 @@ impl std::fmt::Debug for Drops {
 
 impl Drops {
     /// Nobody waits for these reads any more.
-    pub fn give_up(&self, reads: impl Iterator<Item = PendingCall<'static, Answer>>) {
+    pub fn give_up(&self, reads: impl Iterator<Item = PendingCall<Answer>>) {
         let mut given_up = lock(&self.given_up);
         given_up.extend(reads.filter(PendingCall::is_sent));
         // Now and then, so that each is looked at a few times only.
@@ -241,7 +241,7 @@ impl Drops {
 }
 
 /// Takes out the reads that are over.
-fn sweep(reads: &mut Vec<PendingCall<'static, Answer>>) -> Vec<PendingCall<'static, Answer>> {
+fn sweep(reads: &mut Vec<PendingCall<Answer>>) -> Vec<PendingCall<Answer>> {
     reads.extract_if(.., |read| !matches!(read.test(), Ok(None))).collect()
 }
 

@@ -156,7 +156,7 @@ impl Heap {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.runtime.put(self.locate(word.address()), bytes).map_err(|why| {
+        self.put(word.address(), bytes).map_err(|why| {
             let _ = self.free_there(Freed::of(word, Vec::new(), shape));
             self.lost(word, shape, why)
         })

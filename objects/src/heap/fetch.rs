@@ -38,8 +38,8 @@ const LISTS_MAX: usize = 32;
 struct InFlight<'h, W> {
     runtime: &'h Runtime,
     /// The oldest: mostly the only one.
-    first: Option<(PendingCall<'h, Answer>, W)>,
-    rest: VecDeque<(PendingCall<'h, Answer>, W)>,
+    first: Option<(PendingCall<Answer>, W)>,
+    rest: VecDeque<(PendingCall<Answer>, W)>,
 }
 
 impl<'h, W> InFlight<'h, W> {
@@ -64,7 +64,7 @@ impl<'h, W> InFlight<'h, W> {
     /// Returns the answer to the oldest request, once `look` finds it; none if nothing is in flight.
     fn next(
         &mut self,
-        look: impl FnOnce(&mut PendingCall<'h, Answer>) -> Poll<Result<Answer, vgas::Error>>,
+        look: impl FnOnce(&mut PendingCall<Answer>) -> Poll<Result<Answer, vgas::Error>>,
     ) -> Poll<Option<(Result<Answer, vgas::Error>, W)>> {
         let Some((call, _)) = &mut self.first else { return Poll::Ready(None) };
         let answer = ready!(look(call));
@@ -74,7 +74,7 @@ impl<'h, W> InFlight<'h, W> {
 }
 
 /// Looks at a request as a thread that waits in the endpoint does.
-fn test(call: &mut PendingCall<'_, Answer>) -> Poll<Result<Answer, vgas::Error>> {
+fn test(call: &mut PendingCall<Answer>) -> Poll<Result<Answer, vgas::Error>> {
     match call.test() {
         Ok(None) => Poll::Pending,
         Ok(Some(answer)) => Poll::Ready(Ok(answer)),
@@ -129,13 +129,13 @@ impl<'h> Fetch<'h> {
     }
 
     /// Takes the requests that are in flight, of a fetch that is given up.
-    pub fn take_calls(&mut self) -> impl Iterator<Item = PendingCall<'h, Answer>> {
+    pub fn take_calls(&mut self) -> impl Iterator<Item = PendingCall<Answer>> {
         self.in_flight.first.take().into_iter().chain(self.in_flight.rest.drain(..)).map(|(call, _)| call)
     }
 
     fn advance(
         &mut self,
-        mut look: impl FnMut(&mut PendingCall<'h, Answer>) -> Poll<Result<Answer, vgas::Error>>,
+        mut look: impl FnMut(&mut PendingCall<Answer>) -> Poll<Result<Answer, vgas::Error>>,
     ) -> Poll<Result<Option<Vec<u8>>, ObjectError>> {
         loop {
             if let Err(why) = self.send() {
@@ -270,7 +270,7 @@ impl Heap {
         if self.is_backed_up(at.rank) {
             return self.read_backup(word, shape, to);
         }
-        let mark = |offset| self.runtime.update(GlobalAddress { offset, ..at }, Change::Or(SERVED));
+        let mark = |offset| self.segment.update(at.rank, offset, Change::Or(SERVED));
         match served.map_or(Ok(0), mark).and_then(|_| self.runtime.get(at, to)) {
             // Its rank was lost meanwhile.
             Err(_) if self.is_backed_up(at.rank) => self.read_backup(word, shape, to),

@@ -5,7 +5,7 @@ use super::error::ObjectError;
 use super::{Freed, Heap};
 use crate::service::{self, Answer, HeapService, NOTE_WORDS_MAX, Request};
 use std::sync::PoisonError;
-use vgas::{GlobalAddress, Rank};
+use vgas::{Change, Rank};
 
 impl Heap {
     /// Tells a rank what has been freed of its objects. `all`: and waits until it can find those of earlier calls, too.
@@ -47,14 +47,15 @@ impl Heap {
         let (Some(first), Some(last)) = (all.first(), all.last()) else { return Ok(()) };
         for (at, freed) in all.iter().enumerate() {
             let next = all.get(at + 1).map_or(0, |next| next.word.bits());
-            self.runtime.put(self.locate(freed.word.address()), &freed.note(next))?;
+            let at = self.locate(freed.word.address());
+            self.segment.put(at.rank, at.offset, &freed.note(next))?;
         }
         let (first, last) = (first.word, self.locate(last.word.address()));
-        let head = GlobalAddress { offset: 0, ..last };
-        let mut before: u64 = self.runtime.get_value(head)?;
+        let mut before: u64 = self.segment.get_value(last.rank, 0)?;
         loop {
-            self.runtime.put_value(last, before)?;
-            let was = self.runtime.compare_swap(head, before, first.bits())?;
+            self.segment.put_value(last.rank, last.offset, before)?;
+            let change = Change::CompareSwap { expected: before, desired: first.bits() };
+            let was = self.segment.update(last.rank, 0, change)?;
             if was == before {
                 return Ok(());
             }

@@ -2,7 +2,7 @@
 //! needed.
 //!
 //! Ranks of a node have the frames of its cache in common, so that one can map pages of another's partition to read
-//! ([`vgas::Runtime::local_of_mate`]). A mapped page takes a seat of few, and a fault of tens of microseconds the first time. So:
+//! ([`vgas::Segment::local_of_peer`]). A mapped page takes a seat of few, and a fault of tens of microseconds the first time. So:
 //!
 //! * A *large* object without links is read in place: the original, if its rank is of this node (no copy, no mark: nobody writes while it
 //!   is borrowed, and no copy outlives the borrow), or the copy of the rank of this node that keeps one.
@@ -21,7 +21,7 @@ use crate::word::Word;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
-use vgas::{GlobalAddress, LocalPart, Rank, Runtime, Segment, SegmentOptions};
+use vgas::{LocalPart, Rank, Runtime, SegmentOptions, SegmentOwner};
 
 /// Most bytes of a node's table of copies: some hundred thousand entries.
 const TABLE_BYTES_MAX: u64 = 8 << 20;
@@ -35,7 +35,7 @@ const PAGES_MIN: u32 = 5;
 enum Mate {
     Open {
         /// Kept for what it maps.
-        _part: LocalPart<'static>,
+        _part: LocalPart,
     },
     /// More are open than a process can have, or than the cache has pages for: what it has is copied.
     Refused,
@@ -81,19 +81,23 @@ impl Mates {
     }
 }
 
-fn open(heap: &'static Heap, of: Rank) -> Option<LocalPart<'static>> {
+fn open(heap: &'static Heap, of: Rank) -> Option<LocalPart> {
     let runtime = &heap.runtime;
     let mates = runtime.layout().ranks_of(runtime.node()).len().saturating_sub(1).max(1);
     let pages = runtime.cache_layout().mapped_beside_first() / mates as u32;
-    let part = runtime.local_of_mate(Segment::FIRST, of, pages.max(PAGES_MIN)).ok()?;
+    let part = heap.segment.local_of_peer(of, pages.max(PAGES_MIN)).ok()?;
     // Addresses mean the same in all processes, or nothing is read there.
-    let base = runtime.pointer_to(GlobalAddress::tiered(of, 0));
+    let base = runtime.pointer_to(heap.segment.address(of, 0));
     (base == Some(part.base())).then_some(part)
 }
 
 /// This rank's view of its node's table of copies, for so many copies a rank; none on a node of one rank, and where pinned memory has
 /// no room for one. Collective.
-pub(super) fn table(runtime: &Runtime, copies: usize) -> Result<Option<Shared<'static>>, ObjectError> {
+pub(super) fn table(
+    runtime: &Runtime,
+    copies: usize,
+    owner: &SegmentOwner,
+) -> Result<Option<Shared<'static>>, ObjectError> {
     // Decided from what is the same on all ranks.
     let (layout, most) = (runtime.layout(), runtime.settings().segment.pinned_max.bytes());
     let nodes = (0..layout.nodes()).map(|node| layout.ranks_of(vgas::NodeId(node)).len()).max();
@@ -107,7 +111,10 @@ pub(super) fn table(runtime: &Runtime, copies: usize) -> Result<Option<Shared<'s
     let (first, me) = (Rank(ranks.start), runtime.rank());
     let own = if me == first && ranks.len() > 1 { bytes } else { 0 };
     // A program may have taken what there was: all ranks hear of it, and go on without.
-    let Ok(segment) = runtime.attach_segment(own, &SegmentOptions::pinned()) else { return Ok(None) };
+    // SAFETY: only the ranks' tables have the segment.
+    let Ok(segment) = (unsafe { runtime.attach_owned(&SegmentOptions::pinned(own), owner) }) else {
+        return Ok(None);
+    };
     let Some(base) = runtime.pointer_to(segment.address(first, 0)).filter(|_| ranks.len() > 1) else {
         return Ok(None);
     };

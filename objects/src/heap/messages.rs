@@ -15,6 +15,9 @@ pub(crate) trait Messages {
 
     /// Sends bytes to a handler of this library.
     fn send(&self, to: Rank, handler: u8, arguments: &[u32], bytes: &[u8]) -> vgas::Result<()>;
+
+    /// Meets the heaps of all ranks, which bring bytes and take what all have brought, by rank.
+    fn meet(&self, brought: &[u8]) -> vgas::Result<Vec<Vec<u8>>>;
 }
 
 impl Messages for Runtime {
@@ -27,5 +30,10 @@ impl Messages for Runtime {
     fn send(&self, to: Rank, handler: u8, arguments: &[u32], bytes: &[u8]) -> vgas::Result<()> {
         // SAFETY: the callers name handlers of this library, each with what its own file encodes.
         unsafe { self.request_library(to, handler, arguments, bytes) }
+    }
+
+    fn meet(&self, brought: &[u8]) -> vgas::Result<Vec<Vec<u8>>> {
+        // SAFETY: the index is that of this library's first handler.
+        unsafe { self.barrier_of_library(112, brought) }
     }
 }

@@ -98,7 +98,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use vgas::{GlobalAddress, Rank, Runtime};
+use vgas::{GlobalAddress, Kind, LocalPart, Rank, Runtime, Segment, SegmentId};
 
 /// The heap of this process. It stays when it has ended: references to it may, too.
 static HEAP: OnceLock<Heap> = OnceLock::new();
@@ -230,9 +230,23 @@ impl Freed {
     }
 }
 
+/// The number of the heap's segment.
+pub(crate) const SEGMENT: SegmentId = vgas::library_segment(0);
+
+/// The slot of the segment of backups.
+const BACKUP_SLOT: u16 = 1;
+
+/// A place in a rank's partition of the heap.
+pub(crate) fn place(rank: Rank, offset: u64) -> GlobalAddress {
+    GlobalAddress { rank, kind: Kind::Tiered, segment: SEGMENT, offset }
+}
+
 #[derive(Debug)]
 struct Heap {
     runtime: Runtime,
+    segment: Segment,
+    /// This rank's partition, by pointers, until the process ends.
+    _local: LocalPart,
     base: u64,
     stride: u64,
     /// Of each rank's partition.
@@ -364,10 +378,16 @@ impl Heap {
         self.slabs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Writes into an object's slot, on whichever rank.
+    fn put(&self, address: u64, from: &[u8]) -> vgas::Result<()> {
+        let at = self.locate(address);
+        self.segment.put(at.rank, at.offset, from)
+    }
+
     /// Who has an address, and where.
     fn locate(&self, address: u64) -> GlobalAddress {
         let offset = address.wrapping_sub(self.base);
-        GlobalAddress::tiered(Rank((offset / self.stride) as u32), offset % self.stride)
+        place(Rank((offset / self.stride) as u32), offset % self.stride)
     }
 
     /// What the extensions begin with of the rank that has a word's object.

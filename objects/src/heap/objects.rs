@@ -1,5 +1,6 @@
 //! The heap of a job: its beginning and its end.
 
+use super::Messages;
 use super::copies::Copies;
 use super::elsewhere::Elsewhere;
 use super::error::ObjectError;
@@ -8,14 +9,14 @@ use super::hooks::Hooks;
 use super::period::PERIOD;
 use super::replica::Replicas;
 use super::retired::{bit, bits_of};
-use super::{DBox, HEAP, Heap, Mapped, OWN, mates};
+use super::{DBox, HEAP, Heap, Mapped, OWN, SEGMENT, mates};
 use crate::slab::{Geometry, Memory, SLAB_BYTES, Slabs};
 use crate::word::{ADDRESS_BITS, Colour};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use vgas::{GlobalAddress, Rank, Runtime, SegmentOwner, SegmentSpec};
+use vgas::{Rank, Runtime, SegmentOptions, SegmentOwner};
 
 /// What each rank brings to a barrier before those: numbers of drops.
 const TOLD_AND_DONE: usize = 2;
@@ -85,18 +86,18 @@ pub struct HeapCounts {
 }
 
 impl Objects {
-    /// Attaches the heap: a tiered segment of each rank, at one address in all processes (as [`SegmentSpec::one_address`]), in the
+    /// Attaches the heap: a tiered segment of each rank, at one address in all processes (as [`SegmentOptions::one_address`]), in the
     /// place of [`Runtime::attach`]. Collective. When it returns, boxes may be made everywhere.
     ///
     /// # Errors
     /// As [`Runtime::attach`]. On every rank, if the ranks do not run the same program, ask for different heaps, or if one of them attaches plain
     /// segments ([`Runtime::attach`]), by which it could write into the heap: the job ends then. If this process has had a heap.
-    pub fn attach(runtime: Runtime, options: &HeapOptions) -> Result<Self, ObjectError> {
+    pub fn attach(runtime: &Runtime, options: &HeapOptions) -> Result<Self, ObjectError> {
         Self::begin(runtime, options, None)
     }
 
     /// Attaches a heap that outlives the job: as its last [`Objects::checkpoint`] has left it, or empty, if nothing has this name yet
-    /// ([`SegmentSpec::name`]). What is found in it, [`Objects::root`] knows. Nothing is read for it but what is used.
+    /// ([`SegmentOptions::name`]). What is found in it, [`Objects::root`] knows. Nothing is read for it but what is used.
     ///
     /// # Safety
     /// The files of this name are what programs have left there at checkpoints during which no thread, of any rank, used an object; nobody
@@ -108,14 +109,14 @@ impl Objects {
     /// As [`Objects::attach`]; when the name is that of another segment, of a heap of other addresses or another last colour, or of one
     /// that can only be read.
     pub unsafe fn attach_named(
-        runtime: Runtime,
+        runtime: &Runtime,
         options: &HeapOptions,
         name: &str,
     ) -> Result<Self, ObjectError> {
         Self::begin(runtime, options, Some(name.to_owned()))
     }
 
-    fn begin(runtime: Runtime, options: &HeapOptions, name: Option<String>) -> Result<Self, ObjectError> {
+    fn begin(runtime: &Runtime, options: &HeapOptions, name: Option<String>) -> Result<Self, ObjectError> {
         super::helper::keep_constructor();
         let (bytes, me, ranks) = (options.bytes, runtime.rank(), runtime.ranks());
         if HEAP.get().is_some() {
@@ -135,24 +136,20 @@ impl Objects {
         }
         let HeapOptions { last_colour, replicas, .. } = options;
         let owner = SegmentOwner {
+            slot: 0,
             library: "a heap of objects (Objects::attach)".into(),
             program: crate::task::program(),
             options: format!("{bytes} bytes a rank, {last_colour} colours, {replicas} replicas"),
         };
-        let spec = SegmentSpec {
-            tiered_bytes: bytes,
-            one_address: true,
-            home_only: true,
-            name,
-            ..SegmentSpec::default()
-        };
-        // SAFETY: the runtime is the heap's from here on, and `Objects::runtime` is unsafe.
-        unsafe { runtime.attach_owned(&spec, owner) }?;
+        let asked = SegmentOptions::tiered(bytes).one_address(true).home_only(true).maybe_name(name);
+        // SAFETY: only the heap has the segment.
+        let segment = unsafe { runtime.attach_owned(&asked, &owner) }?;
         let base_of = |rank| {
-            let pointer = runtime.pointer_to(GlobalAddress::tiered(Rank(rank), 0));
+            let pointer = runtime.pointer_to(segment.address(Rank(rank), 0));
             pointer.map(|pointer| pointer.expose_provenance() as u64)
         };
-        let own = runtime.local()?.base().expose_provenance() as u64;
+        let local = segment.local()?;
+        let own = local.base().expose_provenance() as u64;
         let base = base_of(0).unwrap_or(own);
         let stride = base_of(1).map_or(bytes, |second| second - base);
         let end = base + stride * u64::from(ranks);
@@ -162,15 +159,16 @@ impl Objects {
         }
         let memory = Mapped { base: own, bytes };
         let last = Colour(options.last_colour);
-        let left = runtime.reopened().filter(|reopened| reopened.checkpoint > 0);
+        let left = segment.reopened().filter(|reopened| reopened.checkpoint > 0);
         // Of all ranks, so that all of them refuse it. A full disk may be read as long as little changes.
         // SAFETY: it only asks.
         let client = unsafe { runtime.raw_client() };
-        let is_writable = (0..ranks).all(|rank| client.check_writable(Rank(rank)).is_ok());
+        let is_writable = (0..ranks).all(|rank| client.check_writable((SEGMENT, Rank(rank))).is_ok());
         let left = left.map(|_| left_behind(&memory, is_writable, base, stride, last)).transpose()?;
         let jobs = left.map_or(0, |head| head.jobs + 1);
         let tag = tag_of(me.0, ranks, jobs)?;
-        let replicas = (options.replicas > 0).then(|| Replicas::attach(&runtime, bytes)).transpose()?;
+        let replicas =
+            (options.replicas > 0).then(|| Replicas::attach(runtime, bytes, &owner)).transpose()?;
         let mut slabs = match left {
             Some(head) => Slabs::reopen(memory, geometry, last, head.live, head.used),
             None => Slabs::new(memory, geometry, last),
@@ -179,11 +177,13 @@ impl Objects {
             // An object that has a backup moves when it is written after it was served: marks that nobody needs would cost more there.
             slabs.mark_full_slabs();
         }
-        let shared = mates::table(&runtime, options.copies)?;
+        let shared = mates::table(runtime, options.copies, &owner)?;
         let heap = Heap {
-            copy_bytes_max: copy_bytes(&runtime, options),
+            copy_bytes_max: copy_bytes(runtime, options),
             slabs: Mutex::new(slabs),
-            runtime,
+            runtime: runtime.clone(),
+            segment,
+            _local: local,
             base,
             stride,
             bytes,
@@ -227,20 +227,22 @@ impl Objects {
         let mut number = [0; 8];
         let drawn = getrandom(&mut number[..], GetRandomFlags::empty());
         drawn.map_err(|why| ObjectError::Usage(format!("no random number for the heap: {why}")))?;
-        let numbers = heap.runtime.barrier_with(&number)?;
+        let numbers = heap.runtime.meet(&number)?;
         let number = numbers.first().and_then(|first| first.first_chunk()).copied().unwrap_or(number);
         heap.door.open(heap, u64::from_le_bytes(number));
+        heap.runtime.on_finalize(|| {
+            Self { heap }.end().map_err(|error| match error {
+                ObjectError::Job(error) => error,
+                error => vgas::Error::Usage(error.to_string()),
+            })
+        });
         Ok(objects)
     }
 
-    /// The job.
-    ///
-    /// # Safety
-    /// Its first segment is the heap's: no put, update or pointer of the caller's may reach it, and checkpoints are taken by
-    /// [`Objects::checkpoint`] only. Nothing collective may be called while
-    /// another thread, or a closure around the call, hands or lends objects. Who leaves the job with it has no reference into the
-    /// heap any more.
-    pub unsafe fn runtime(&self) -> &Runtime {
+    /// Returns the runtime that the heap was attached to. Nothing that the program does with it reaches the heap's objects. What is of
+    /// all ranks, as a barrier, is called by all ranks at the same point, so not while another thread, or a closure around the call,
+    /// hands or lends objects.
+    pub fn runtime(&self) -> &Runtime {
         &self.heap.runtime
     }
 
@@ -310,7 +312,7 @@ impl Objects {
         // All ranks together may ask about more than a barrier carries, also in bits: those that do not fit stay retired.
         let mut bits = bits_of(&heap.drop_copies_from(&asked)?);
         bits.truncate(CARRIED_MAX);
-        let answers = runtime.barrier_with(&bits)?;
+        let answers = runtime.meet(&bits)?;
         let (free, used): (Vec<u64>, Vec<u64>) = own.into_iter().partition(|address| {
             let at = asked.iter().position(|other| other == address).unwrap_or(usize::MAX);
             answers.iter().all(|answer| bit(answer, at))
@@ -348,7 +350,7 @@ impl Objects {
             let own = heap.retired_to_ask();
             let brought = heap.drops_told_and_done().into_iter().chain(own.iter().copied());
             let bytes: Vec<u8> = brought.flat_map(u64::to_le_bytes).collect();
-            let all = runtime.barrier_with(&bytes)?;
+            let all = runtime.meet(&bytes)?;
             let sum = |at: usize| {
                 let numbers = all.iter().filter_map(|bytes| bytes.as_chunks::<8>().0.get(at));
                 numbers.fold(0, |sum: u64, number| sum.wrapping_add(u64::from_le_bytes(*number)))
@@ -361,14 +363,24 @@ impl Objects {
         }
     }
 
-    /// Ends the heap, and this rank's part of the job. Collective. Boxes that are left become empty names: using them panics, dropping
-    /// them does nothing; whoever still reads through a reference then, in this or another thread, ends the process by a fault.
+    /// Ends the heap, and this rank's part of the job ([`Runtime::finalize`], which ends the heap by itself if a program calls it).
+    /// Collective. Boxes that are left become empty names: using them panics, dropping them is a no-op; a thread that still reads
+    /// through a reference then ends the process by a fault.
     ///
     /// # Errors
-    /// When a peer is lost; not where the heap goes on without it ([`HeapOptions::replicas`]).
+    /// If a peer is lost; not if the heap goes on without it ([`HeapOptions::replicas`]).
     pub fn finalize(self) -> Result<(), ObjectError> {
+        self.end()?;
+        Ok(self.heap.runtime.finalize()?)
+    }
+
+    /// Ends the heap. No-op the second time.
+    fn end(&self) -> Result<(), ObjectError> {
+        if OWN.tag.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
         match self.barrier().and_then(|()| self.print_report()) {
-            // Others may have begun something together before they hear of the loss, and want this rank's part in it.
+            // Other ranks may have begun something together before they hear of the loss, and want this rank's part in it.
             Err(_) if self.heap.goes_on() => self.heap.runtime.meet_survivors()?,
             met => met?,
         }
@@ -377,7 +389,7 @@ impl Objects {
         PERIOD.end();
         OWN.bytes.store(0, Ordering::Relaxed);
         OWN.tag.store(0, Ordering::Release);
-        Ok(self.heap.runtime.leave()?)
+        Ok(())
     }
 }
 

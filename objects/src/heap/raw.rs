@@ -86,7 +86,7 @@ pub unsafe fn dwrite<T: Portable + Copy>(word: Word, value: T) -> Result<(), Obj
         return Ok(());
     }
     let mut value = value;
-    let written = heap.runtime.put(heap.locate(word.address()), bytes::of(&mut value));
+    let written = heap.put(word.address(), bytes::of(&mut value));
     written.map_err(|why| heap.lost(word, shape, why).for_call(here))
 }
 

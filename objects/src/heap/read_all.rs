@@ -19,7 +19,7 @@ use crate::shape::Shape;
 use crate::slab::SERVED;
 use crate::word::Word;
 use std::panic::Location;
-use vgas::{Change, GlobalAddress, NodeId};
+use vgas::{Change, NodeId};
 
 /// Bytes of large objects that are in flight at a time, but for the last of them.
 const BYTES_IN_FLIGHT: usize = 16 << 20;
@@ -275,11 +275,11 @@ impl Heap {
     fn get_side_by_side(&'static self, all: Vec<(Target, Coming)>, found: &mut [Option<Held>]) {
         let mark = |(target, _): &(Target, Coming)| {
             let offset = target.read.served?;
-            Some((GlobalAddress { offset, ..self.locate(target.word.address()) }, Change::Or(SERVED)))
+            Some((self.locate(target.word.address()).rank, offset, Change::Or(SERVED)))
         };
         let marks: Vec<_> = all.iter().filter_map(mark).collect();
         // Before the bytes are read: who writes them next must see it.
-        let got = self.runtime.update_many(&marks).and_then(|_| {
+        let got = self.segment.update_many(&marks).and_then(|_| {
             self.runtime.batch(|batch| {
                 all.iter().try_for_each(|(target, one)| {
                     // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.

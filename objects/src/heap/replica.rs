@@ -1,6 +1,6 @@
 //! A second place for every rank's objects, and how they are used again from there when a node is lost (DRust §4.2.3).
 //!
-//! With [`HeapOptions::replicas`](super::HeapOptions) a rank's partition has a *backup*: as many bytes in a further segment, of a rank of the next node, at the
+//! With [`HeapOptions::replicas`](super::HeapOptions) a rank's partition has a *backup*: as many bytes in a segment of a rank of the next node, at the
 //! same offsets. It is tiered memory, so it takes NVMe, and DRAM only while it is written or read.
 //!
 //! # What is promised
@@ -47,6 +47,7 @@
 //!
 //! One node can be lost. Those whose backup was there go on without one; a second loss ends the job.
 
+use super::BACKUP_SLOT;
 use super::error::ObjectError;
 use super::loans::is_dead;
 use super::period::PERIOD;
@@ -56,7 +57,7 @@ use crate::slab::{Geometry, has_object};
 use crate::word::Word;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use vgas::{GlobalAddress, Layout, NodeId, Rank, Runtime, Segment, SegmentOptions};
+use vgas::{GlobalAddress, Layout, NodeId, Rank, Runtime, Segment, SegmentOptions, SegmentOwner};
 
 /// Why an object of a lost node cannot be had.
 const NOT_REPLICATED: &str = "it was not replicated when its node was lost: no rank had passed it on";
@@ -140,7 +141,7 @@ fn number_of(words: &[u64]) -> u64 {
 
 impl Replicas {
     /// Attaches the backups. Collective.
-    pub(super) fn attach(runtime: &Runtime, bytes: u64) -> Result<Self, ObjectError> {
+    pub(super) fn attach(runtime: &Runtime, bytes: u64, owner: &SegmentOwner) -> Result<Self, ObjectError> {
         let layout = runtime.layout();
         if layout.nodes() < 2 {
             return Err(ObjectError::Usage("replicas need another node: the job has one".into()));
@@ -151,8 +152,10 @@ impl Replicas {
             ));
         }
         let parts = (0..runtime.ranks()).map(|rank| backup_of(layout, Rank(rank)).1 + 1).max().unwrap_or(1);
-        let options = SegmentOptions { home_only: true, read_ahead: false, ..SegmentOptions::default() };
-        let segment = runtime.attach_segment(bytes * parts, &options)?;
+        let options = SegmentOptions::tiered(0).home_only(true).read_ahead(false);
+        let owner = SegmentOwner { slot: BACKUP_SLOT, ..owner.clone() };
+        // SAFETY: only the heap has the segment.
+        let segment = unsafe { runtime.attach_owned(&options.sized(bytes * parts), &owner) }?;
         let there = vec![0; bytes.div_ceil(PAGE_BYTES) as usize];
         Ok(Self { segment, bytes, state: Mutex::new(State { there, parked: Passed::default() }) })
     }
@@ -205,7 +208,7 @@ impl Heap {
             return Ok(Replicated::default());
         };
         let me = self.runtime.rank();
-        let to = replicas.place(self.runtime.layout(), GlobalAddress::tiered(me, 0));
+        let to = replicas.place(self.runtime.layout(), super::place(me, 0));
         let mut state = replicas.state();
         let ranges = self.slabs().serve_all();
         let own = Mapped { base: self.address_of(0), bytes: self.bytes };
@@ -225,12 +228,12 @@ impl Heap {
                 done.looked_at += PAGE_BYTES;
                 let is = number_of(&page);
                 if state.there[number as usize] != is {
-                    sending.add(number, is, &page[..words], &mut state.there, &self.runtime)?;
+                    sending.add(number, is, &page[..words], &mut state.there, &replicas.segment)?;
                     done.sent += PAGE_BYTES;
                 }
             }
         }
-        sending.flush(&mut state.there, &self.runtime)?;
+        sending.flush(&mut state.there, &replicas.segment)?;
         Ok(done)
     }
 
@@ -320,10 +323,10 @@ impl Sending {
         is: u64,
         words: &[u64],
         there: &mut [u64],
-        runtime: &Runtime,
+        backups: &Segment,
     ) -> Result<(), ObjectError> {
         if number != self.first + self.pages.len() as u64 || self.run.len() >= RUN_WORDS {
-            self.flush(there, runtime)?;
+            self.flush(there, backups)?;
             self.first = number;
         }
         self.run.extend_from_slice(words);
@@ -332,10 +335,10 @@ impl Sending {
     }
 
     /// When it returns, the backup has them, or is lost itself.
-    fn flush(&mut self, there: &mut [u64], runtime: &Runtime) -> Result<(), ObjectError> {
-        let at = GlobalAddress { offset: self.to.offset + self.first * PAGE_BYTES, ..self.to };
-        match runtime.put(at, &self.run) {
-            Err(why) if !runtime.is_lost(at.rank) => return Err(why.into()),
+    fn flush(&mut self, there: &mut [u64], backups: &Segment) -> Result<(), ObjectError> {
+        let to = self.to.rank;
+        match backups.put(to, self.to.offset + self.first * PAGE_BYTES, &self.run) {
+            Err(why) if !backups.runtime().is_lost(to) => return Err(why.into()),
             _ => {}
         }
         let numbers = &mut there[self.first as usize..][..self.pages.len()];

@@ -210,7 +210,7 @@ impl Objects {
         self.let_locks_settle()?;
         let roots = self.roots().as_ref().map(DBox::word);
         heap.head(roots).write(heap);
-        Ok(heap.runtime.checkpoint()?)
+        Ok(heap.segment.checkpoint()?)
     }
 
     /// Waits until the values of released locks are written. Fails on all ranks if one of them holds a lock. Collective.
@@ -219,7 +219,7 @@ impl Objects {
         let said: Vec<u8> = held.map_or_else(Vec::new, |at| {
             [u64::from(at.rank.0), at.offset].into_iter().flat_map(u64::to_le_bytes).collect()
         });
-        let all = self.heap.runtime.barrier_with(&said)?;
+        let all = self.heap.runtime.meet(&said)?;
         let held = (0..).zip(&all).find_map(|(holder, said)| match said.as_chunks::<8>().0 {
             [owner, at] => Some((holder, u64::from_le_bytes(*owner), u64::from_le_bytes(*at))),
             _ => None,
@@ -253,7 +253,7 @@ impl Objects {
 
     /// What was found of the heap's name; none when it was created now, or has none.
     pub fn reopened(&self) -> Option<Reopened> {
-        self.heap.runtime.reopened()
+        self.heap.segment.reopened()
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn place_of(word: Word) -> Result<GlobalAddress, ObjectError> {
 #[track_caller]
 pub(crate) fn update<T, N: AtomicWord>(word: Word, change: Change<N>) -> Result<N, ObjectError> {
     let (at, here) = (place_of(word)?, Location::caller());
-    job()?.update(at, change).map_err(|why| cannot_be_had::<T>(why.into(), at, here))
+    heap()?.segment.update(at.rank, at.offset, change).map_err(|why| cannot_be_had::<T>(why.into(), at, here))
 }
 
 /// What is said where something of a type cannot be used where it is, because of the job: what, where, and for which call.

@@ -1,5 +1,6 @@
 //! Objects that ranks pass to each other, all of them together: ownership, or a borrow that ends before its owner goes on.
 
+use super::Messages;
 use super::borrow::{MutRef, Ref};
 use super::boxes::DBox;
 use super::cannot_go_on;
@@ -62,7 +63,7 @@ impl Objects {
         if given.is_some() {
             super::pass_on(deed != Deed::Lend)?;
         }
-        let all = self.job().barrier_with(&[&says[..], &bits.to_le_bytes()].concat())?;
+        let all = self.job().meet(&[&says[..], &bits.to_le_bytes()].concat())?;
         self.heap.has_met()?;
         let differs = all.iter().position(|said| said.get(..length) != Some(&says));
         if let Some(other) = differs {
@@ -192,7 +193,7 @@ impl<T: Portable> End<'_, '_, T> {
             Some(_) => objects.heap.replicate().map(drop),
             None => Ok(()),
         });
-        let all = settled.and_then(|()| Ok(objects.job().barrier_with(&says)?));
+        let all = settled.and_then(|()| Ok(objects.job().meet(&says)?));
         let is_end = |said: &Vec<u8>| said.len() == says.len() && said[..same] == says[..same];
         match all {
             Ok(all) if all.iter().all(is_end) => {

@@ -120,7 +120,7 @@ pub fn run(program: impl FnOnce()) -> Result<(), Failed> {
 /// # Errors
 /// When the job cannot be joined, the heap or the workers are refused, or a peer is lost.
 pub fn run_with(heap: &HeapOptions, workers: &RunOptions, program: impl FnOnce()) -> Result<(), Failed> {
-    let objects = Objects::attach(Runtime::init()?, heap)?;
+    let objects = Objects::attach(&Runtime::init()?, heap)?;
     objects.run(workers, program)?;
     Ok(objects.finalize()?)
 }

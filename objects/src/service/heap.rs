@@ -17,7 +17,7 @@
 use super::bytes::Bytes;
 pub(crate) use super::hints::CopyAt;
 use super::hints::Hints;
-use crate::heap::LIBRARY;
+use crate::heap::{LIBRARY, SEGMENT};
 use crate::slab::{LABEL_BYTES, SERVED, label_offset, word_address};
 use crate::tie::TYPES_MAX;
 use crate::word::{Link, Word};
@@ -497,16 +497,16 @@ impl HeapService {
         let (owner, ticket) = (Rank(read.owner), self.next);
         let label = |copy: &CopyAt| copy.offset.checked_add(label_offset(read.bytes.into()));
         match &step {
-            ReadStep::Looking(..) => home.read_in_memory(owner, read.offset, read.bytes, ticket),
+            ReadStep::Looking(..) => home.read_in_memory((SEGMENT, owner), read.offset, read.bytes, ticket),
             ReadStep::Marking => {
-                home.update(owner, read.served.unwrap_or(u64::MAX), Change::Or(SERVED), ticket);
+                home.update((SEGMENT, owner), read.served.unwrap_or(u64::MAX), Change::Or(SERVED), ticket);
             }
-            ReadStep::Bytes => home.read(owner, read.offset, read.bytes, ticket),
+            ReadStep::Bytes => home.read((SEGMENT, owner), read.offset, read.bytes, ticket),
             ReadStep::Copy(copy, _) => {
-                home.read_in_memory(Rank(copy.rank), copy.offset, read.bytes, ticket);
+                home.read_in_memory((SEGMENT, Rank(copy.rank)), copy.offset, read.bytes, ticket);
             }
             ReadStep::Before(copy) => match label(copy) {
-                Some(at) => home.read_in_memory(Rank(copy.rank), at, LABEL_BYTES as u32, ticket),
+                Some(at) => home.read_in_memory((SEGMENT, Rank(copy.rank)), at, LABEL_BYTES as u32, ticket),
                 None => return self.go_back(asker, read, home),
             },
             ReadStep::After(..) => return self.tell(asker, None, home),
@@ -537,7 +537,7 @@ impl HeapService {
             }
             (ReadStep::Copy(copy, label), Ok(found)) => {
                 let at = copy.offset.saturating_add(label_offset(read.bytes.into()));
-                home.read_in_memory(Rank(copy.rank), at, LABEL_BYTES as u32, self.next);
+                home.read_in_memory((SEGMENT, Rank(copy.rank)), at, LABEL_BYTES as u32, self.next);
                 let step = ReadStep::After(label, found);
                 self.begin_step(self.next, Reading { asker, read, step });
             }
@@ -563,7 +563,7 @@ impl HeapService {
     fn begin(&mut self, home: &mut Home<'_, Self>) {
         while let Some(first) = self.free.front() {
             for freed in &first.all {
-                home.write(first.owner, freed.offset, bytes_of(&freed.note), first.ticket);
+                home.write((SEGMENT, first.owner), freed.offset, bytes_of(&freed.note), first.ticket);
             }
             if !first.all.is_empty() {
                 return;
@@ -582,19 +582,19 @@ impl HeapService {
         };
         let was = found.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let mut link = |before: u64| {
-            home.write(*owner, last.offset, bytes_of(&[before]), *ticket);
+            home.write((SEGMENT, *owner), last.offset, bytes_of(&[before]), *ticket);
             Step::Link(before)
         };
         *step = match *step {
             Step::Notes(1) => {
-                home.read(*owner, 0, 8, *ticket);
+                home.read((SEGMENT, *owner), 0, 8, *ticket);
                 Step::Head
             }
             Step::Notes(left) => Step::Notes(left - 1),
             Step::Head => link(was),
             Step::Link(expected) => {
                 let change = Change::CompareSwap { expected, desired: first.word };
-                home.update(*owner, 0, change, *ticket);
+                home.update((SEGMENT, *owner), 0, change, *ticket);
                 Step::Swap(expected)
             }
             Step::Swap(before) if before != was => link(was),

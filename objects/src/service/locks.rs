@@ -5,7 +5,7 @@
 //! way then, and asks for the lock again when it is notified, or called back.
 
 use super::bytes::Bytes;
-use crate::heap::LIBRARY;
+use crate::heap::{LIBRARY, SEGMENT};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use vgas::service::{Call, Failure, Home, Library, Service};
@@ -324,7 +324,7 @@ impl LockService {
                 false => (held.writer, held.has_given) = (Some(first.call.from()), false),
             }
             self.next += 1;
-            home.read(Rank(place.0), place.1, first.bytes, self.next);
+            home.read((SEGMENT, Rank(place.0)), place.1, first.bytes, self.next);
             self.in_flight.insert(self.next, InFlight::Read(first.call, place, first.how));
         }
         if held.is_idle() {
@@ -348,7 +348,7 @@ impl LockService {
             held.is_written = true;
         }
         self.next += 1;
-        home.write(Rank(place.0), place.1, data, self.next);
+        home.write((SEGMENT, Rank(place.0)), place.1, data, self.next);
         self.in_flight.insert(self.next, InFlight::Written(call, place));
     }
 

@@ -9,7 +9,7 @@ use super::wait;
 use crate::bytes::{self, take};
 use crate::heap::{
     DBox, ObjectError, OpenLoan, Refused, borrow, cannot_be_had, cannot_go_on, discard, has_links, job,
-    leave_behind, pass_on, place_of,
+    leave_behind, pass_on, place, place_of,
 };
 use crate::service::Bytes;
 use crate::service::locks::{Answer, GIVEN, LockService, POISONED, Request};
@@ -186,7 +186,7 @@ impl At {
         error: ObjectError,
         here: &'static Location<'static>,
     ) -> ObjectError {
-        let at = GlobalAddress::tiered(Rank(self.owner), self.offset);
+        let at = place(Rank(self.owner), self.offset);
         cannot_be_had::<DMutex<T>>(error, at, here)
     }
 
@@ -248,7 +248,7 @@ pub(crate) fn settle_locks() -> Result<Option<GlobalAddress>, ObjectError> {
         match wait::answer(call)? {
             Answer::Settled(None) => {}
             Answer::Settled(Some((owner, offset))) => {
-                held = held.or(Some(GlobalAddress::tiered(Rank(owner), offset)));
+                held = held.or(Some(place(Rank(owner), offset)));
             }
             _ => return Err(ObjectError::Usage("locks could not be settled".into())),
         }

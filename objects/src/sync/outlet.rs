@@ -72,7 +72,7 @@ struct State {
     /// What follows the message that is in flight.
     values: Vec<u8>,
     count: usize,
-    in_flight: Option<PendingCall<'static, Answer>>,
+    in_flight: Option<PendingCall<Answer>>,
     /// Values in it.
     flying: usize,
     /// Values that were sent, and that the home has taken, or refused.

@@ -29,7 +29,7 @@ pub(crate) fn until(
 
 /// Waits for the answer of a service; none when the time is over before.
 pub(super) fn answered<A: DeserializeOwned>(
-    call: &mut PendingCall<'static, A>,
+    call: &mut PendingCall<A>,
     deadline: Option<Instant>,
 ) -> Result<Option<A>, ObjectError> {
     let mut found = Ok(None);
@@ -41,7 +41,7 @@ pub(super) fn answered<A: DeserializeOwned>(
 }
 
 /// Waits for the answer of a service.
-pub(super) fn answer<A: DeserializeOwned>(mut call: PendingCall<'static, A>) -> Result<A, ObjectError> {
+pub(super) fn answer<A: DeserializeOwned>(mut call: PendingCall<A>) -> Result<A, ObjectError> {
     let answer = answered(&mut call, None)?;
     answer.ok_or_else(|| ObjectError::Usage("a call was waited for that has no answer".into()))
 }

@@ -38,7 +38,7 @@ impl Objects {
     /// use vgas_objects::{HeapOptions, Objects, RunOptions, rank, spawn_to, task};
     ///
     /// fn main() -> Result<(), Box<dyn std::error::Error>> {
-    ///     let objects = Objects::attach(Runtime::init()?, &HeapOptions::default())?;
+    ///     let objects = Objects::attach(&Runtime::init()?, &HeapOptions::default())?;
     ///     let options = RunOptions { workers: 2, ..RunOptions::default() };
     ///     let last = Rank(objects.ranks() - 1);
     ///     let ran = objects.run(&options, || {

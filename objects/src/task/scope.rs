@@ -210,7 +210,7 @@ impl<R: Portable> Drop for JoinHandle<'_, R> {
 /// use vgas_objects::{DVec, HeapOptions, ObjectError, Objects, RunOptions, spawn, task};
 ///
 /// fn main() -> Result<(), Box<dyn std::error::Error>> {
-///     let objects = Objects::attach(Runtime::init()?, &HeapOptions::default())?;
+///     let objects = Objects::attach(&Runtime::init()?, &HeapOptions::default())?;
 ///     let sum = objects.run(&RunOptions::default(), || {
 ///         let parts = (0..8).map(|part| spawn(task!(|part: u64| -> DVec<u64> { (part..part + 10).collect() }), part));
 ///         let parts: Vec<_> = parts.collect();

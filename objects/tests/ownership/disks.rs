@@ -99,7 +99,7 @@ fn fill(runtime: Runtime, of: Rank) -> Outcome {
     if let Some(folder) = std::env::var_os(NOTED) {
         std::fs::write(Path::new(&folder).join(format!("pid-{}", getpid().as_raw_nonzero())), "")?;
     }
-    let objects = Objects::attach(runtime, &HEAP)?;
+    let objects = Objects::attach(&runtime, &HEAP)?;
     let made = objects.run(&RunOptions::default(), || -> Outcome {
         let make = task!(|_n: ()| -> u64 {
             let all: Vec<DBox<[u64; 512]>> = (0..3000).map(|number| DBox::new([number; 512])).collect();

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use rustix::process::{Signal, getpid, kill_process};
 use std::path::Path;
 use std::time::Duration;
-use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, Rank, Runtime, SegmentOptions};
 use vgas_objects::sync::{DArc, DCondvar, DMutex, Receiver, Sender, channel};
 use vgas_objects::{DBox, HeapOptions, ObjectError, Objects, Portable, Shareable, heaps_at_rest};
 
@@ -139,7 +139,7 @@ const NODES: usize = 300;
 
 fn attach(runtime: Runtime) -> Result<Objects, Box<dyn std::error::Error>> {
     // SAFETY: the jobs of this test alone have the folder, and none has threads.
-    Ok(unsafe { Objects::attach_named(runtime, &HEAP, "heap") }?)
+    Ok(unsafe { Objects::attach_named(&runtime, &HEAP, "heap") }?)
 }
 
 /// What a rank's list has after so many changes.
@@ -330,7 +330,7 @@ fn is_refused(asked: Result<(), ObjectError>, words: &str) -> Outcome {
 /// builds have them; the job keeps values of the first, and the next one asks for the second.
 fn builds(runtime: Runtime, is_later: u64) -> Outcome {
     // SAFETY: as for all jobs here.
-    let objects = unsafe { Objects::attach_named(runtime, &HEAP, "builds") }?;
+    let objects = unsafe { Objects::attach_named(&runtime, &HEAP, "builds") }?;
     builds_of(&objects, is_later == 1)?;
     types_of_one_name(&objects, is_later == 1)?;
     objects.checkpoint()?;
@@ -417,11 +417,7 @@ fn small_heap(runtime: Runtime, _: u64) -> Outcome {
 
 /// A segment of bytes.
 fn plain(runtime: Runtime, _: u64) -> Outcome {
-    runtime.attach(&SegmentSpec {
-        tiered_bytes: HEAP.bytes,
-        name: Some("plain".into()),
-        ..SegmentSpec::default()
-    })?;
+    runtime.attach(&SegmentOptions::tiered(HEAP.bytes).name("plain"))?;
     runtime.put_value(GlobalAddress::tiered(runtime.rank(), 8), 1u64)?;
     runtime.checkpoint()?;
     Ok(runtime.finalize()?)
@@ -433,7 +429,7 @@ fn no_heap(runtime: Runtime, _: u64) -> Outcome {
 
 fn refused(runtime: Runtime, options: &HeapOptions, name: &str, words: &str) -> Outcome {
     // SAFETY: as for all jobs here.
-    let heap = unsafe { Objects::attach_named(runtime, options, name) };
+    let heap = unsafe { Objects::attach_named(&runtime, options, name) };
     let why = heap.map(drop).map_err(|error| error.to_string());
     ensure(why.as_ref().is_err_and(|why| why.contains(words)), || format!("{why:?}"))?;
     std::process::exit(REFUSED)
@@ -462,7 +458,7 @@ fn use_up(runtime: Runtime, changes: u64) -> Outcome {
 /// The heap of the jobs about locks.
 fn attach_locks(runtime: Runtime) -> Result<Objects, Box<dyn std::error::Error>> {
     // SAFETY: as of `attach`.
-    Ok(unsafe { Objects::attach_named(runtime, &HEAP, "locks") }?)
+    Ok(unsafe { Objects::attach_named(&runtime, &HEAP, "locks") }?)
 }
 
 type SharedLock = DArc<DMutex<Option<DBox<u64>>>>;

@@ -44,7 +44,7 @@ pub fn sequence() -> Result<(), String> {
 fn attach(runtime: Runtime, heap: &HeapOptions) -> Result<Objects, Box<dyn std::error::Error>> {
     note_pids(&runtime)?;
     // SAFETY: the jobs of this test alone have the folder, and none has threads.
-    Ok(unsafe { Objects::attach_named(runtime, heap, "replicated") }?)
+    Ok(unsafe { Objects::attach_named(&runtime, heap, "replicated") }?)
 }
 
 /// What a thing is after so many changes.

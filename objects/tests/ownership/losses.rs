@@ -132,7 +132,7 @@ fn apart() -> Outcome {
     let met = runtime.barrier();
     match runtime.rank() {
         Rank(0) => {
-            let attached = runtime.attach(&vgas::SegmentSpec { tiered_bytes: 1 << 20, ..Default::default() });
+            let attached = runtime.attach(&vgas::SegmentOptions::tiered(1 << 20));
             let why = attached.map_or_else(|why| why.to_string(), |_| "nothing".into());
             ensure(why.contains("node 2 is lost"), || format!("what was heard of the loss: {why}"))?;
             runtime.request(Rank(1), HAS_FAILED, &[], &[])?;
@@ -294,7 +294,7 @@ fn lose(runtime: Runtime, options: &HeapOptions, seed: u64) -> Outcome {
     unsafe { std::env::set_var("LOSSES_FOLDER", &folder) };
     std::panic::set_hook(Box::new(|_| {}));
     let survives = runtime.settings().run.survive;
-    let objects = Objects::attach(runtime, options)?;
+    let objects = Objects::attach(&runtime, options)?;
     let options = RunOptions { workers: 16, ..RunOptions::default() };
     objects.run(&options, || wait_for_all(survives, seed))?.unwrap_or(Ok(()))?;
     ensure(objects.lost_nodes() == [NodeId(LOST)], || "nobody was lost".into())?;

@@ -82,8 +82,7 @@ const JOBS: &[(u32, u32)] = &[(1, 1), (2, 1), (2, 2), (4, 2), (3, 3)];
 
 /// The job under the heap.
 fn job(objects: &Objects) -> &vgas::Runtime {
-    // SAFETY: the scenarios count and add up, and touch no segment; not within what they lend.
-    unsafe { objects.runtime() }
+    objects.runtime()
 }
 
 /// The endpoint under the heap.
@@ -209,7 +208,7 @@ fn run_rank(name: &str, seed: u64) -> Outcome {
     if name == scenarios::PLAIN_RANK && runtime.rank().0 == 1 {
         return scenarios::attach_plainly(&runtime, &scenario.heap);
     }
-    let objects = Objects::attach(runtime, &scenario.heap)?;
+    let objects = Objects::attach(&runtime, &scenario.heap)?;
     (scenario.rank)(&objects, seed)?;
     Ok(objects.finalize()?)
 }

@@ -278,7 +278,7 @@ fn lose(runtime: Runtime, seed: u64, lost: u32, victims: &'static [Victim]) -> O
         let second = if doomed.len() > 1 { getpid().as_raw_nonzero().to_string() } else { String::new() };
         std::fs::write(folder.join("second"), second)?;
     }
-    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let objects = Objects::attach(&runtime, &REPLICATED)?;
     let (mut owned, mut known) = things(&objects, owner)?;
     meet_before(&objects, Rank(doomed.start))?;
     if me.0 == doomed.start {
@@ -377,7 +377,7 @@ fn die(on: Rank, thing: &mut DBox<Thing>, lock: &DMutex<u64>, version: u64) -> R
 /// value; tasks that have ended are not undone, and others go on. Method: a task of rank 1 kills its daemon, holding all that.
 fn tasks(runtime: Runtime, seed: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let objects = Objects::attach(&runtime, &REPLICATED)?;
     let ranks = objects.ranks();
     let doomed = crate::job(&objects).layout().ranks_of(NodeId(1));
     let main = || -> Outcome {
@@ -469,7 +469,7 @@ fn has_one_owner(receiver: &Receiver<DBox<Counted>>, number: u64) -> Outcome {
 /// to `main`, which then looks at what it has lent and at the lock.
 fn given(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let objects = Objects::attach(&runtime, &REPLICATED)?;
     let main = || -> Outcome {
         let lock: SharedSlot = DArc::new(DMutex::new(Some(DBox::new(Counted(1)))));
         let mut lent = (Some(DBox::new(Counted(2))), 7u64);
@@ -519,7 +519,7 @@ fn given(runtime: Runtime, _: u64) -> Outcome {
 /// Goal: the same of what [`Objects::lend_mut`] has lent.
 fn given_lent(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let objects = Objects::attach(&runtime, &REPLICATED)?;
     let me = objects.rank();
     let (mut own, mut receiver, mut sender) = (None, None, None);
     let mut given = None;
@@ -558,7 +558,7 @@ fn given_lent(runtime: Runtime, _: u64) -> Outcome {
 /// not lost. An object whose home is lost is awaited from its backup. Method: many short tasks of rank 0, while node 1 kills itself.
 fn spread(runtime: Runtime, seed: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let objects = Objects::attach(&runtime, &REPLICATED)?;
     let doomed = Rank(crate::job(&objects).layout().ranks_of(NodeId(1)).start);
     let main = || -> Outcome {
         let there = made(doomed)?;
@@ -609,7 +609,7 @@ fn spread(runtime: Runtime, seed: u64) -> Outcome {
 /// Goal: who is stopped for a while is waited for.
 fn stopped(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let objects = Objects::attach(&runtime, &REPLICATED)?;
     let (mut owned, _) = things(&objects, Rank(0))?;
     if objects.rank() == Rank(1) {
         let pid = getpid().as_raw_nonzero();
@@ -645,7 +645,7 @@ fn kill_myself() {
 /// Goal: the loss of a second node ends the job.
 fn two_nodes(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let objects = Objects::attach(&runtime, &REPLICATED)?;
     meet_before(&objects, Rank(1))?;
     if objects.rank() == Rank(1) {
         kill_myself();
@@ -662,7 +662,7 @@ fn two_nodes(runtime: Runtime, _: u64) -> Outcome {
 /// `main` kills its node while a task of another one waits.
 fn main_dies(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let objects = Objects::attach(&runtime, &REPLICATED)?;
     let main = || -> Outcome {
         let wait = task!(|_n: ()| -> () { std::thread::park_timeout(crate::NOTICED_WITHIN) });
         let waits = spawn_to(Rank(1), wait, ());
@@ -677,7 +677,7 @@ fn main_dies(runtime: Runtime, _: u64) -> Outcome {
 /// Goal: the same where `main` has returned, and others have not come to the end of the run yet.
 fn main_dies_at_the_end(runtime: Runtime, seed: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let objects = Objects::attach(&runtime, &REPLICATED)?;
     let main = || -> Outcome {
         // Nobody receives more than the first, so that the last rank is not done until the first one is lost.
         let (sender, receiver) = channel(1);
@@ -700,7 +700,7 @@ fn main_dies_at_the_end(runtime: Runtime, seed: u64) -> Outcome {
 /// Goal: who has sent into a channel whose home is lost hears of it each time, and goes on: nothing waits for what cannot arrive.
 fn lost_channel(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let objects = Objects::attach(&runtime, &REPLICATED)?;
     let main = || -> Outcome {
         let make = task!(|_n: ()| -> (Sender<u64>, Receiver<u64>) { channel(4) });
         let (sender, receiver) = spawn_to(Rank(1), make, ()).join()?;
@@ -728,7 +728,7 @@ fn lost_channel(runtime: Runtime, _: u64) -> Outcome {
 /// Goal: in a job that may lose nodes, no home hands a reader on to one that may be lost. Method: readers do not say where their copies are.
 fn unhinted(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &HEAP)?;
+    let objects = Objects::attach(&runtime, &HEAP)?;
     let made = (objects.rank() == Rank(0)).then(|| DBox::new([DBox::new(1u64), DBox::new(2)]));
     let read = objects.lend(Rank(0), made.as_ref(), |made| {
         made.iter().map(|one| **one).sum::<u64>()
@@ -743,7 +743,7 @@ fn unhinted(runtime: Runtime, _: u64) -> Outcome {
 
 /// Goal: a job of one node goes on without nobody: it ends, and says who was killed.
 fn one_node(runtime: Runtime, _: u64) -> Outcome {
-    let objects = Objects::attach(runtime, &HEAP)?;
+    let objects = Objects::attach(&runtime, &HEAP)?;
     meet_before(&objects, Rank(1))?;
     if objects.rank() == Rank(1) {
         kill_myself();
@@ -755,7 +755,7 @@ fn one_node(runtime: Runtime, _: u64) -> Outcome {
 /// Goal: a rank that is killed when all have left the job has failed, and nobody goes on without it.
 fn late(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &REPLICATED)?;
+    let objects = Objects::attach(&runtime, &REPLICATED)?;
     let me = objects.rank();
     objects.finalize()?;
     if me == Rank(0) {
@@ -767,8 +767,8 @@ fn late(runtime: Runtime, _: u64) -> Outcome {
 /// Goal: where another node may have had the only copy of a page, a loss ends the job, and is named.
 fn shared_pages(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &REPLICATED)?;
-    crate::job(&objects).attach_segment(1 << 16, &vgas::SegmentOptions::default())?;
+    let objects = Objects::attach(&runtime, &REPLICATED)?;
+    crate::job(&objects).attach(&vgas::SegmentOptions::tiered(1 << 16))?;
     meet_before(&objects, Rank(1))?;
     if objects.rank() == Rank(1) {
         kill_myself();
@@ -829,7 +829,7 @@ fn all_are_named(thing: &DBox<Thing>, parts: Parts) -> Outcome {
 /// Goal: without replicas, what is lost is named by type, place and where it is used; where the job does not survive, it ends.
 fn none(runtime: Runtime, _: u64) -> Outcome {
     note_pids(&runtime)?;
-    let objects = Objects::attach(runtime, &HEAP)?;
+    let objects = Objects::attach(&runtime, &HEAP)?;
     let (owned, _) = things(&objects, Rank(0))?;
     let parts = (objects.rank() == Rank(1)).then(|| {
         let far = || -> DVec<u64> { (0..5000).collect() };

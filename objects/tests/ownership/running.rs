@@ -207,7 +207,7 @@ fn copies_are_known(rank: u32, of: &PartitionRunning) -> Outcome {
 fn be_looked_at(runtime: Runtime, _: u64) -> Outcome {
     let folder = runtime.settings().nvm.directory_path();
     let is_said = |name: &str| folder.join(name).exists();
-    let objects = Objects::attach(runtime, &HEAP)?;
+    let objects = Objects::attach(&runtime, &HEAP)?;
     let (me, first) = (objects.rank(), Rank(0));
     let row: DVec<u8> = (0..100_000).map(|at| at as u8).collect();
     let own =

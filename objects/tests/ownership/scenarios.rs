@@ -3,7 +3,7 @@
 use crate::{HEAP, JOBS, Outcome, Scenario};
 use rustix::process::{Signal, getpid, kill_process};
 use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentOptions};
 use vgas_objects::sync::DAtomicU64;
 use vgas_objects::{
     DBox, HeapOptions, MutRef, ObjectError, Objects, Portable, Ref, RunOptions, Shareable, Word, dalloc,
@@ -96,12 +96,7 @@ pub const PLAIN_RANK: &str = "plain_rank";
 
 /// The second rank of [`PLAIN_RANK`] asks for the segment that a heap has.
 pub fn attach_plainly(runtime: &Runtime, heap: &HeapOptions) -> Outcome {
-    let spec = SegmentSpec {
-        tiered_bytes: heap.bytes,
-        one_address: true,
-        home_only: true,
-        ..SegmentSpec::default()
-    };
+    let spec = SegmentOptions::tiered(heap.bytes).one_address(true).home_only(true);
     runtime.attach(&spec)?;
     runtime.put(GlobalAddress::tiered(Rank(0), 0), &[u64::MAX; 512])?;
     Err("it has written into the heap".into())
@@ -529,7 +524,10 @@ fn hits(objects: &Objects, _seed: u64) -> Outcome {
     let asked = || {
         let counted = crate::job(objects).rank_statistics();
         let gets = [Counter::GetHits, Counter::GetMisses].map(|counter| counted.get(counter));
-        gets.iter().sum::<u64>() + sent(objects)
+        // On both ways: a rank may send its first message over the network here.
+        let counts = crate::endpoint(objects).counts();
+        let sent = [counts.network, counts.smp].map(|way| way.requests + way.replies);
+        gets.iter().sum::<u64>() + sent.iter().sum::<u64>()
     };
     let read = |numbers: Option<&DBox<DBox<[u64; 30]>>>| -> Result<u64, Box<dyn std::error::Error>> {
         Ok(objects.lend(Rank(0), numbers, |numbers| {

@@ -42,8 +42,9 @@ pub enum BarrierName {
     Named(u32),
     /// Matches nothing: reports a mismatch to every rank.
     Mismatch,
-    /// Matches itself alone: every rank brings something ([`Endpoint::barrier_with`]).
-    Carrying,
+    /// Matches the same number alone: every rank brings something ([`Endpoint::barrier_with`]), for the caller with this number, 0
+    /// of programs.
+    Carrying(u32),
 }
 
 /// How a barrier ended.
@@ -63,7 +64,7 @@ impl BarrierName {
             Self::Anonymous => (0, 0),
             Self::Named(value) => (1, value),
             Self::Mismatch => (2, 0),
-            Self::Carrying => (3, 0),
+            Self::Carrying(caller) => (3, caller),
         };
         epoch << 34 | kind << 32 | u64::from(value)
     }
@@ -74,7 +75,7 @@ impl BarrierName {
             0 => Self::Anonymous,
             1 => Self::Named(word as u32),
             2 => Self::Mismatch,
-            _ => Self::Carrying,
+            _ => Self::Carrying(word as u32),
         };
         (word >> 34, name)
     }
@@ -82,9 +83,9 @@ impl BarrierName {
     /// Returns the name of two arrivals together; the same in any order, and if an arrival is counted twice.
     pub fn with(self, other: Self) -> Self {
         match (self, other) {
-            (Self::Carrying, Self::Carrying) => self,
+            (Self::Carrying(a), Self::Carrying(b)) if a == b => self,
             // Also with anonymous arrivals: who carries waits for what they do not bring.
-            (Self::Carrying, _) | (_, Self::Carrying) => Self::Mismatch,
+            (Self::Carrying(_), _) | (_, Self::Carrying(_)) => Self::Mismatch,
             (name, Self::Anonymous) | (Self::Anonymous, name) => name,
             (Self::Named(a), Self::Named(b)) if a == b => self,
             _ => Self::Mismatch,
@@ -325,7 +326,7 @@ impl Endpoint {
         let Some(mut state) = state else {
             return Err(RmaError::Usage("a barrier was notified and not waited for".into()));
         };
-        if name == BarrierName::Carrying {
+        if matches!(name, BarrierName::Carrying(_)) {
             return Err(RmaError::Usage("what a barrier carries is given to `barrier_with`".into()));
         }
         self.notify(&mut state, name, &[])
@@ -338,7 +339,7 @@ impl Endpoint {
         *state = State { epoch, notified: Some(name), ..State::default() };
         match barrier.my_index {
             Some(index) => {
-                if name == BarrierName::Carrying {
+                if matches!(name, BarrierName::Carrying(_)) {
                     barrier.shared.write_board(index, epoch, brought);
                 }
                 let word = &barrier.shared.member(index).arrived[(epoch & 1) as usize];
@@ -356,7 +357,7 @@ impl Endpoint {
             }
             None => {
                 state.agreed = Some(name);
-                if name == BarrierName::Carrying {
+                if matches!(name, BarrierName::Carrying(_)) {
                     state.brought.insert(self.me.0, brought.to_vec());
                 }
             }
@@ -382,7 +383,7 @@ impl Endpoint {
         let Some(me) = barrier.my_lead else { return Ok(None) };
         if state.agreed.is_none() {
             state.agreed = barrier.group_arrived(epoch);
-            if state.agreed == Some(BarrierName::Carrying) {
+            if matches!(state.agreed, Some(BarrierName::Carrying(_))) {
                 state.brought.extend(barrier.group_brought(epoch));
             }
         }
@@ -393,7 +394,7 @@ impl Endpoint {
                 let to = self.layout.peer_of_rank(barrier.leaders[(me + (1 << state.round)) % count]);
                 let arguments = [word as u32, (word >> 32) as u32, state.round as u32];
                 let sent = match agreed {
-                    BarrierName::Carrying => self.send_brought(state, to, state.round as u32)?,
+                    BarrierName::Carrying(_) => self.send_brought(state, to, state.round as u32)?,
                     _ => self.try_request(to, ARRIVED, &arguments, Payload::Short)?,
                 };
                 if sent == Sent::Busy {
@@ -407,7 +408,7 @@ impl Endpoint {
             }
             agreed = agreed.with(name);
             state.agreed = Some(agreed);
-            if name == BarrierName::Carrying {
+            if matches!(name, BarrierName::Carrying(_)) {
                 let from = barrier.sender_of(state.round as u32);
                 let packed = barrier.take_carried(epoch, state.round as u32);
                 if packed
@@ -427,7 +428,7 @@ impl Endpoint {
         }
         if let Some(index) = barrier.my_index {
             // Those of the domain are handed what all have brought before they are released.
-            while agreed == BarrierName::Carrying && state.receiver < barrier.group.len() {
+            while matches!(agreed, BarrierName::Carrying(_)) && state.receiver < barrier.group.len() {
                 let receiver = barrier.rank_of_member(barrier.group[state.receiver]);
                 let to = receiver.map(|rank| self.layout.peer_of_rank(rank)).filter(|to| *to != self.me);
                 if let Some(to) = to
@@ -450,7 +451,7 @@ impl Endpoint {
             state.sending = pack(&state.brought);
         }
         let total = state.sending.len();
-        let word = BarrierName::Carrying.encode(state.epoch);
+        let word = state.agreed.unwrap_or(BarrierName::Mismatch).encode(state.epoch);
         while state.sent < total {
             let end = total.min(state.sent + self.medium_bytes_max);
             let piece = Payload::Medium(Source::of(&state.sending[state.sent..end]));
@@ -477,7 +478,7 @@ impl Endpoint {
         let Some(&leader) = barrier.group.first() else { return Ok(None) };
         let word = barrier.shared.member(leader).released[(state.epoch & 1) as usize].load(Ordering::Acquire);
         let (there, name) = BarrierName::decode(word);
-        if there == state.epoch && name == BarrierName::Carrying && state.brought.is_empty() {
+        if there == state.epoch && matches!(name, BarrierName::Carrying(_)) && state.brought.is_empty() {
             let Some(packed) = barrier.take_carried(state.epoch, HANDED) else { return Ok(None) };
             if unpack(&packed, self.layout.ranks(), &mut state.brought).is_none() {
                 let peer = barrier.rank_of_member(leader).map(|rank| self.layout.peer_of_rank(rank));
@@ -494,6 +495,15 @@ impl Endpoint {
     /// # Errors
     /// [`RmaError::Usage`] for more bytes, and when others are at a barrier of another kind.
     pub fn barrier_with(&self, brought: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.barrier_for(0, brought)
+    }
+
+    /// [`Endpoint::barrier_with`] for a caller of its own, such as a library: ranks at the barrier of another caller are refused, so
+    /// that nobody takes what is meant for another.
+    ///
+    /// # Errors
+    /// As [`Endpoint::barrier_with`].
+    pub fn barrier_for(&self, caller: u32, brought: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.check_failure()?;
         self.check_all("at a barrier")?;
         if self.rank().is_none() {
@@ -510,9 +520,12 @@ impl Endpoint {
         let Some(mut state) = state else {
             return Err(RmaError::Usage("a barrier was notified and not waited for".into()));
         };
-        self.notify(&mut state, BarrierName::Carrying, brought)?;
-        if self.await_others(&mut state, BarrierName::Carrying)? == BarrierOutcome::Mismatch {
-            return Err(RmaError::Usage("other ranks are at a barrier that carries nothing".into()));
+        let name = BarrierName::Carrying(caller);
+        self.notify(&mut state, name, brought)?;
+        if self.await_others(&mut state, name)? == BarrierOutcome::Mismatch {
+            return Err(RmaError::Usage(
+                "other ranks are at a barrier that carries nothing, or for another caller".into(),
+            ));
         }
         let mut all = std::mem::take(&mut state.brought);
         if self.barrier.leaders.len() == 1 {
@@ -605,7 +618,8 @@ mod tests {
             BarrierName::Named(0),
             BarrierName::Named(u32::MAX),
             BarrierName::Mismatch,
-            BarrierName::Carrying,
+            BarrierName::Carrying(0),
+            BarrierName::Carrying(u32::MAX),
         ] {
             for epoch in [1, 2, 1 << 29] {
                 assert_eq!(BarrierName::decode(name.encode(epoch)), (epoch, name));
@@ -622,7 +636,8 @@ mod tests {
         assert_eq!(Named(3).with(Named(4)), Mismatch);
         assert_eq!(Mismatch.with(Anonymous), Mismatch);
         assert_eq!(Named(3).with(Mismatch), Mismatch);
-        assert_eq!(Carrying.with(Carrying), Carrying);
-        assert_eq!((Carrying.with(Anonymous), Named(3).with(Carrying)), (Mismatch, Mismatch));
+        assert_eq!(Carrying(3).with(Carrying(3)), Carrying(3));
+        assert_eq!(Carrying(3).with(Carrying(0)), Mismatch);
+        assert_eq!((Carrying(3).with(Anonymous), Named(3).with(Carrying(3))), (Mismatch, Mismatch));
     }
 }

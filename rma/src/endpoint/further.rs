@@ -43,6 +43,11 @@ pub(super) struct Further {
 }
 
 impl Further {
+    /// The first byte of the region that a part of this rank's has.
+    pub(super) fn first_byte(&self) -> Option<u64> {
+        lock(&self.rooms).iter().find(|(room, _)| !room.is_empty()).map(|(room, _)| room.start)
+    }
+
     fn far(&self, part: PinnedPart) -> Option<u64> {
         self.far.read().unwrap_or_else(PoisonError::into_inner).get(&part).copied()
     }
@@ -52,16 +57,17 @@ impl Further {
     }
 }
 
-/// The first gap behind `first` of `bytes` bytes between ranges in ascending order, and its place among them.
-fn gap(rooms: &[(Range<u64>, RegionId)], first: u64, bytes: u64) -> (u64, usize) {
-    let mut start = first;
-    for (index, (room, _)) in rooms.iter().enumerate() {
-        if room.start - start >= bytes {
-            return (start, index);
+/// The last gap of `bytes` bytes between ranges in ascending order, from `first` to `limit`, and its place among them: the first
+/// segment may come later, and grows from the beginning.
+fn gap(rooms: &[(Range<u64>, RegionId)], first: u64, limit: u64, bytes: u64) -> Option<(u64, usize)> {
+    let mut end = limit;
+    for (index, (room, _)) in rooms.iter().enumerate().rev() {
+        if end - room.end >= bytes {
+            return Some((end - bytes, index + 1));
         }
-        start = room.end;
+        end = room.start;
     }
-    (start, rooms.len())
+    (end.checked_sub(first)? >= bytes).then(|| (end - bytes, 0))
 }
 
 impl Segments {
@@ -90,42 +96,41 @@ impl Segments {
 }
 
 impl Endpoint {
-    /// Attaches this rank's part of a further pinned segment: `bytes` bytes, all zeros, which may be none, out of what the region
-    /// that the domain has for its pinned segments has left. Not collective; any thread. Ranks that share memory with this one may use
+    /// Attaches this rank's part of a pinned segment: `bytes` bytes, all zeros, which may be none, out of what the region
+    /// that the domain has for its pinned segments has left. That of [`RegionId::SEGMENT`] is reached fastest. Not collective; any thread. Ranks that share memory with this one may use
     /// it as soon as they know of it; others after [`Endpoint::know_part`] or [`Endpoint::learn_part`].
     ///
     /// # Errors
-    /// [`RmaError::OutOfRange`] when no gap is as large; [`RmaError::Usage`] for a region that is no further segment's or has been
-    /// attached, and before [`Endpoint::attach_segment`].
+    /// [`RmaError::OutOfRange`] when no gap is as large; [`RmaError::Usage`] for a region that is no segment's or is
+    /// attached; [`RmaError::NoSuchRegion`] without a domain.
     pub fn attach_part(&self, region: RegionId, bytes: u64) -> Result<()> {
+        if region == RegionId::SEGMENT {
+            return self.attach_first(bytes);
+        }
         let (rank, index) = self.own_part(region)?;
         let shared = self.segments.near(rank).and_then(|near| {
-            let first = self.segments.attached_bytes(near.member);
-            // Where there is no region, nobody attaches any of it.
-            let first = first.or((near.region_bytes == 0).then_some(0))?;
+            let first = self.segments.attached_bytes(near.member).unwrap_or(0);
             Some((near.region_bytes, first, self.segments.shared().part(near.member, index)?))
         });
-        let Some((limit, first, [size, start])) = shared else {
-            return Err(RmaError::Usage("attach the first segment before others".into()));
-        };
+        let (owner, missing) = (self.me, RmaError::NoSuchRegion { owner: self.me, region });
+        let (limit, first, [size, start]) = shared.ok_or(missing)?;
         let page = rustix::param::page_size() as u64;
         let mut rooms = lock(&self.segments.further.rooms);
         if rooms.iter().any(|(_, known)| *known == region) {
             return Err(RmaError::Usage(format!("region {} is attached already", region.0)));
         }
-        let whole = bytes.checked_next_multiple_of(page);
-        let (begin, place) = gap(&rooms, first.next_multiple_of(page), whole.unwrap_or(u64::MAX));
-        let end = whole.and_then(|whole| begin.checked_add(whole)).filter(|&end| bytes == 0 || end <= limit);
-        let Some(end) = end else {
-            let owner = self.me;
+        let whole = bytes.checked_next_multiple_of(page).unwrap_or(u64::MAX);
+        let Some((begin, place)) = gap(&rooms, first.next_multiple_of(page), limit / page * page, whole)
+        else {
             return Err(RmaError::OutOfRange {
                 owner,
                 region: RegionId::SEGMENT,
-                offset: begin,
+                offset: first,
                 bytes,
                 limit,
             });
         };
+        let end = begin + whole;
         if let (Some(network), Some(domain)) = (&self.network, &self.domain)
             && bytes > 0
         {
@@ -145,6 +150,9 @@ impl Endpoint {
     /// # Errors
     /// [`RmaError::NoSuchRegion`] when this rank has no such part; the endpoint's own.
     pub fn detach_part(&self, region: RegionId) -> Result<()> {
+        if region == RegionId::SEGMENT {
+            return self.detach_first();
+        }
         let (rank, index) = self.own_part(region)?;
         let missing = RmaError::NoSuchRegion { owner: self.me, region };
         let is_it = |(_, known): &(Range<u64>, RegionId)| *known == region;
@@ -175,6 +183,9 @@ impl Endpoint {
     /// Says how large the part of another rank is, which its owner has told: from now on it can be used here. Nothing happens for a rank
     /// that shares memory with this one, of which this is known. For the layer above, which attaches segments together.
     pub fn know_part(&self, part: PinnedPart, bytes: u64) {
+        if part.region == RegionId::SEGMENT {
+            return self.know_first(part.owner, bytes);
+        }
         if self.segments.near(part.owner).is_none() {
             self.segments.further.change_far(|far| far.insert(part, bytes));
         }
@@ -209,6 +220,9 @@ impl Endpoint {
 
     /// Forgets what this process knows of a part that its owner gives up, or has given up; nobody here uses it any more.
     pub fn forget_part(&self, part: PinnedPart) {
+        if part.region == RegionId::SEGMENT {
+            return self.know_first(part.owner, 0);
+        }
         self.segments.further.change_far(|far| far.remove(&part));
         if let Some(network) = self.network.as_ref().filter(|_| part.owner.0 < self.layout.ranks()) {
             network.forget(self.layout.peer_of_rank(part.owner), part.region);
@@ -217,6 +231,9 @@ impl Endpoint {
 
     /// Bytes of a part of a further segment; none when its owner has none, or nothing is known of it here.
     pub fn part_bytes(&self, part: PinnedPart) -> Option<u64> {
+        if part.region == RegionId::SEGMENT {
+            return self.first_bytes(part.owner);
+        }
         match self.segments.near(part.owner) {
             Some(_) => self.segments.part_near(part).map(|room| room.end - room.start),
             None => self.segments.further.far(part),
@@ -317,10 +334,14 @@ mod tests {
                     rooms.remove(which.index(rooms.len()));
                     continue;
                 }
-                let (start, place) = gap(&rooms, 7, pages);
+                let Some((start, place)) = gap(&rooms, 7, 60, pages) else {
+                    let free = 53 - rooms.iter().map(|(room, _)| room.end - room.start).sum::<u64>();
+                    prop_assert!(free < pages * (rooms.len() as u64 + 1), "{:?}", rooms);
+                    continue;
+                };
                 rooms.insert(place, (start..start + pages, RegionId(step)));
                 prop_assert!(rooms.is_sorted_by(|one, next| one.0.end <= next.0.start), "{:?}", rooms);
-                prop_assert!(start >= 7);
+                prop_assert!(start >= 7 && start + pages <= 60);
             }
         }
     }

@@ -129,16 +129,19 @@ impl Segments {
         self.shared.member(member_index).attached.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// Opens the window of a member's segment.
+    /// Opens the window of a member's region. It has no bytes until the member has attached its first segment there.
     fn open(&self, domain: &Domain, rank: Rank, owner: Peer) -> Result<()> {
         let region = RegionId::SEGMENT;
-        let missing = || RmaError::NoSuchRegion { owner, region };
         let window = &self.windows[rank.0 as usize];
-        if !window.base.load(Ordering::Acquire).is_null() {
+        let is_open = !window.base.load(Ordering::Acquire).is_null();
+        if is_open && window.bytes.load(Ordering::Relaxed) > 0 {
             return Ok(());
         }
-        let index = domain.member_index(owner).ok_or_else(missing)?;
-        let bytes = self.attached_bytes(index).ok_or_else(missing)?;
+        let index = domain.member_index(owner).ok_or(RmaError::NoSuchRegion { owner, region })?;
+        let bytes = self.attached_bytes(index).unwrap_or(0);
+        if is_open && bytes == 0 {
+            return Ok(());
+        }
         // The domain keeps the mapping as long as it lives, and the endpoint keeps the domain.
         let mapping = domain.map(owner, region)?;
         if bytes > mapping.bytes() as u64 {
@@ -166,39 +169,82 @@ impl Endpoint {
     /// Errors: more than the region that the domain has for it; no domain ([`RmaError::NoSuchRegion`]) unless `bytes`
     /// is 0.
     pub fn attach_segment(&self, bytes: u64) -> Result<()> {
-        let (owner, region) = (self.me, RegionId::SEGMENT);
-        let rank = self.rank().ok_or_else(|| RmaError::Usage("an agent has no segment".into()))?;
-        if bytes > 0 || self.domain.as_ref().is_some_and(|d| d.region_bytes(owner, region).is_some()) {
-            let domain = self.domain.as_ref().ok_or(RmaError::NoSuchRegion { owner, region })?;
-            let limit = domain.region_bytes(owner, region).ok_or(RmaError::NoSuchRegion { owner, region })?;
-            if bytes > limit {
-                return Err(RmaError::OutOfRange { owner, region, offset: 0, bytes, limit });
-            }
-            let index = domain.member_index(owner).ok_or(RmaError::NoSuchRegion { owner, region })?;
-            let word = &self.segments.shared.member(index).attached;
-            if word.compare_exchange(0, bytes + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                return Err(RmaError::Usage("a segment is attached once".into()));
-            }
-            self.segments.open(domain, rank, owner)?;
-            domain.map(owner, region)?.include_in_dumps(0, bytes as usize);
-            if let Some(network) = &self.network
-                && bytes > 0
-            {
-                network.offer(region, domain.map(owner, region)?.span(0, bytes as usize));
-            }
-        }
+        self.attach_first(bytes)?;
         let sizes = self.barrier_with(&bytes.to_le_bytes())?;
         for (rank, size) in (0..).map(Rank).zip(sizes) {
             let Ok(size) = size.as_slice().try_into().map(u64::from_le_bytes) else {
                 let what = format!("{} bytes as the size of its segment", size.len());
                 return Err(RmaError::Protocol { peer: Some(self.layout.peer_of_rank(rank)), what });
             };
-            let window = &self.segments.windows[rank.0 as usize];
-            if window.base.load(Ordering::Acquire).is_null() {
-                window.bytes.store(size, Ordering::Relaxed);
-            }
+            self.know_first(rank, size);
         }
         Ok(())
+    }
+
+    /// Attaches this rank's part of the first segment, at the beginning of its region.
+    pub(super) fn attach_first(&self, bytes: u64) -> Result<()> {
+        let (owner, region) = (self.me, RegionId::SEGMENT);
+        let rank = self.rank().ok_or_else(|| RmaError::Usage("an agent has no segment".into()))?;
+        if bytes == 0 && self.domain.as_ref().is_none_or(|d| d.region_bytes(owner, region).is_none()) {
+            return Ok(());
+        }
+        let domain = self.domain.as_ref().ok_or(RmaError::NoSuchRegion { owner, region })?;
+        let limit = domain.region_bytes(owner, region).ok_or(RmaError::NoSuchRegion { owner, region })?;
+        let index = domain.member_index(owner).ok_or(RmaError::NoSuchRegion { owner, region })?;
+        // Other parts are at the end.
+        let limit = self.segments.further.first_byte().map_or(limit, |first| first.min(limit));
+        if bytes > limit {
+            return Err(RmaError::OutOfRange { owner, region, offset: 0, bytes, limit });
+        }
+        let word = &self.segments.shared.member(index).attached;
+        if word.compare_exchange(0, bytes + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return Err(RmaError::Usage("a segment is attached once".into()));
+        }
+        self.segments.open(domain, rank, owner)?;
+        domain.map(owner, region)?.include_in_dumps(0, bytes as usize);
+        if let Some(network) = &self.network
+            && bytes > 0
+        {
+            network.offer(region, domain.map(owner, region)?.span(0, bytes as usize));
+        }
+        Ok(())
+    }
+
+    /// Gives this rank's part of the first segment up: its memory goes back to the system.
+    pub(super) fn detach_first(&self) -> Result<()> {
+        let (owner, region) = (self.me, RegionId::SEGMENT);
+        let missing = || RmaError::NoSuchRegion { owner, region };
+        let (rank, domain) = self.rank().zip(self.domain.as_ref()).ok_or_else(missing)?;
+        let index = domain.member_index(owner).ok_or_else(missing)?;
+        let bytes = self.segments.attached_bytes(index).ok_or_else(missing)?;
+        self.segments.windows[rank.0 as usize].bytes.store(0, Ordering::Relaxed);
+        if let Some(network) = &self.network {
+            network.forget(owner, region);
+        }
+        domain.discard(owner, region, 0..bytes)?;
+        self.segments.shared.member(index).attached.store(0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Notes how large another rank's part of the first segment is.
+    pub(super) fn know_first(&self, rank: Rank, bytes: u64) {
+        // What shared memory says needs no message.
+        if self.segments.near(rank).is_none()
+            && let Some(window) = self.segments.windows.get(rank.0 as usize)
+        {
+            window.bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of a rank's part of the first segment; none if nothing is known of it here.
+    pub(super) fn first_bytes(&self, rank: Rank) -> Option<u64> {
+        match self.segments.near(rank) {
+            Some(near) => self.segments.attached_bytes(near.member),
+            None => {
+                let bytes = self.segments.windows.get(rank.0 as usize)?.bytes.load(Ordering::Relaxed);
+                Some(bytes).filter(|&bytes| bytes != UNKNOWN)
+            }
+        }
     }
 
     /// What is known of every rank's pinned segment; complete after [`Endpoint::attach_segment`].
@@ -241,7 +287,7 @@ impl Endpoint {
             return Err(RmaError::Usage(format!("there is no {rank}; the job has {}", self.layout.ranks())));
         }
         let is_member = self.domain.as_ref().is_some_and(|domain| domain.member_index(owner).is_some());
-        let known = || self.segments.windows[rank.0 as usize].bytes.load(Ordering::Relaxed);
+        let known = || self.first_bytes(rank).unwrap_or(UNKNOWN);
         let opened = if is_member { self.open_window(rank) } else { Ok(()) };
         // Asked of its agent, this would be an error of the whole job.
         if known() == UNKNOWN && matches!(opened, Ok(()) | Err(RmaError::NoSuchRegion { .. })) {

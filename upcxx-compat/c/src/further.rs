@@ -1,13 +1,16 @@
 //! Further segments: `vgasnet_segment_attach` and its like.
 
+use crate::am;
 use crate::code;
 use crate::fatal::fail;
 use crate::job::{self, Raw as _};
 use crate::transfer::copied;
 use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
+use std::sync::{Mutex, PoisonError};
 use vgas::{GlobalAddress, Kind, LocalPart, Rank, Runtime, Segment, SegmentId, SegmentOptions, say};
 use vgas_cache::CacheError;
+use vgas_cache::partition::SEGMENTS_MAX;
 use vgas_rma::{PinnedPart, RegionId, RmaError};
 
 /// `vgasnet_segment_options_t`.
@@ -34,29 +37,52 @@ impl Options {
             // SAFETY: as the caller promised.
             false => Some(unsafe { CStr::from_ptr(self.name) }.to_str().ok()?.to_owned()),
         };
-        Some(SegmentOptions {
-            kind: if self.pinned != 0 { Kind::Pinned } else { Kind::Tiered },
-            name,
-            page_bytes: self.page_bytes,
-            relaxed: self.relaxed != 0,
-            home_only: self.home_only != 0,
-            in_place: self.in_place != 0,
-            read_ahead: self.no_read_ahead == 0,
-            streamed: self.streamed != 0,
-            one_address: self.one_address != 0,
-            weight: u8::try_from(self.weight.max(1)).ok()?,
-        })
+        Some(
+            SegmentOptions::of_kind(if self.pinned != 0 { Kind::Pinned } else { Kind::Tiered }, 0)
+                .maybe_name(name)
+                .page_size(self.page_bytes)
+                .relaxed(self.relaxed != 0)
+                .home_only(self.home_only != 0)
+                .in_place(self.in_place != 0)
+                .read_ahead(self.no_read_ahead == 0)
+                .streamed(self.streamed != 0)
+                .one_address(self.one_address != 0)
+                .weight(u8::try_from(self.weight.max(1)).ok()?),
+        )
     }
 }
 
+/// The kind of a segment, which its number says in C.
+fn kind_of(segment: u16) -> Kind {
+    if segment < SEGMENTS_MAX { Kind::Tiered } else { Kind::Pinned }
+}
+
 fn address(segment: u16, rank: u32, offset: u64) -> GlobalAddress {
-    Segment::numbered(SegmentId(segment)).address(Rank(rank), offset)
+    GlobalAddress { rank: Rank(rank), kind: kind_of(segment), segment: SegmentId(segment), offset }
 }
 
 /// A rank's part of a pinned segment, if it is one.
 fn pinned(segment: u16, rank: u32) -> Option<PinnedPart> {
-    let kind = Segment::numbered(SegmentId(segment)).kind();
-    (kind == Kind::Pinned).then_some(PinnedPart { region: RegionId(segment), owner: Rank(rank) })
+    (kind_of(segment) == Kind::Pinned).then_some(PinnedPart { region: RegionId(segment), owner: Rank(rank) })
+}
+
+/// A segment that this rank has attached by `vgasnet_segment_attach` or `vgasnet_segment_attach_own`.
+fn attached(runtime: &Runtime, segment: u16, is_independent: bool) -> vgas::Result<Segment> {
+    let found = runtime.segment(kind_of(segment), SegmentId(segment));
+    found.filter(|found| segment != 0 && found.options().is_independent() == is_independent).ok_or_else(
+        || {
+            let how = if is_independent { "by itself" } else { "with all ranks" };
+            vgas::Error::Usage(format!("segment {segment} is none that this rank has attached {how}"))
+        },
+    )
+}
+
+/// A segment of which a rank of this node has a part.
+fn known(runtime: &Runtime, segment: u16, rank: u32) -> vgas::Result<Segment> {
+    match runtime.segment(kind_of(segment), SegmentId(segment)) {
+        Some(found) => Ok(found),
+        None => runtime.open_remote(address(segment, rank, 0)),
+    }
 }
 
 /// `vgasnet_segment_attach`.
@@ -69,7 +95,7 @@ pub unsafe extern "C" fn vgasi_segment_attach(
     // SAFETY: as the caller promised.
     unsafe {
         attach("vgasnet_segment_attach", options, segment, |runtime, options| {
-            runtime.attach_segment(bytes as u64, options)
+            runtime.attach(&options.sized(bytes as u64))
         })
     }
 }
@@ -84,7 +110,7 @@ pub unsafe extern "C" fn vgasi_segment_attach_own(
     // SAFETY: as the caller promised.
     unsafe {
         attach("vgasnet_segment_attach_own", options, segment, |runtime, options| {
-            runtime.attach_own(bytes as u64, options)
+            runtime.attach(&options.sized(bytes as u64).independent())
         })
     }
 }
@@ -100,11 +126,17 @@ unsafe fn attach(
     let Some(job) = job::current() else { return code::NOT_INIT };
     // SAFETY: as the caller promised.
     let options = match unsafe { options.as_ref() } {
-        None => Some(SegmentOptions::default()),
+        None => Some(SegmentOptions::tiered(0)),
         // SAFETY: as above.
         Some(options) => unsafe { options.read() },
     };
     let (Some(options), false) = (options, segment.is_null()) else { return code::BAD_ARG };
+    if !am::is_attached() {
+        say::line(format_args!(
+            "{what}: attach the first segment before others (gasnet_attach; it may be empty)"
+        ));
+        return code::BAD_ARG;
+    }
     match make(&job.runtime, &options) {
         Ok(attached) => {
             // SAFETY: as the caller promised.
@@ -122,9 +154,45 @@ pub extern "C" fn vgasi_segment_learn(segment: u16, rank: u32) -> c_int {
     if rank >= job.runtime.ranks() {
         return code::BAD_ARG;
     }
-    match job.runtime.learn(address(segment, rank, 0)) {
-        Ok(()) => code::OK,
+    match job.runtime.open_remote(address(segment, rank, 0)) {
+        Ok(_) => code::OK,
         Err(error) => refused("vgasnet_segment_learn", &error),
+    }
+}
+
+/// A part that a client has open, once at a time.
+pub struct OpenPart {
+    part: LocalPart,
+    of: (u16, u32),
+}
+
+/// The parts that are open, by segment and owner.
+static OPEN: Mutex<Vec<(u16, u32)>> = Mutex::new(Vec::new());
+
+impl Drop for OpenPart {
+    fn drop(&mut self) {
+        OPEN.lock().unwrap_or_else(PoisonError::into_inner).retain(|open| *open != self.of);
+    }
+}
+
+impl OpenPart {
+    /// Opens a rank's part of a segment, unless it is open.
+    fn open(
+        segment: u16,
+        rank: u32,
+        open: impl FnOnce(Segment) -> vgas::Result<LocalPart>,
+    ) -> vgas::Result<Self> {
+        let runtime = &job::joined().runtime;
+        let (of, mut all) = ((segment, rank), OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+        // That of the first segment has been open since it was attached.
+        if all.contains(&of) || of == (0, runtime.rank().0) {
+            return Err(vgas::Error::Usage(format!(
+                "the part of rank {rank} of segment {segment} is open already"
+            )));
+        }
+        let part = open(known(runtime, segment, rank)?)?;
+        all.push(of);
+        Ok(Self { part, of })
     }
 }
 
@@ -133,13 +201,13 @@ pub extern "C" fn vgasi_segment_learn(segment: u16, rank: u32) -> c_int {
 pub unsafe extern "C" fn vgasi_segment_local(
     segment: u16,
     pages: u32,
-    part: *mut *mut LocalPart<'static>,
+    part: *mut *mut OpenPart,
     base: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: as the caller promised.
     unsafe {
         open("vgasnet_segment_local", part, base, |runtime| {
-            runtime.local_of(Segment::numbered(SegmentId(segment)), pages)
+            OpenPart::open(segment, runtime.rank().0, |known| known.local_pages(pages))
         })
     }
 }
@@ -150,13 +218,13 @@ pub unsafe extern "C" fn vgasi_segment_local_of_mate(
     segment: u16,
     rank: u32,
     pages: u32,
-    part: *mut *mut LocalPart<'static>,
+    part: *mut *mut OpenPart,
     base: *mut *const c_void,
 ) -> c_int {
     // SAFETY: as the caller promised; an address of what can only be read is stored like any.
     unsafe {
-        open("vgasnet_segment_local_of_mate", part, base.cast(), |runtime| {
-            runtime.local_of_mate(Segment::numbered(SegmentId(segment)), Rank(rank), pages)
+        open("vgasnet_segment_local_of_mate", part, base.cast(), |_| {
+            OpenPart::open(segment, rank, |known| known.local_of_peer(Rank(rank), pages))
         })
     }
 }
@@ -165,9 +233,9 @@ pub unsafe extern "C" fn vgasi_segment_local_of_mate(
 /// Rule 1: a place for the part and one for its address, or null.
 unsafe fn open(
     what: &str,
-    part: *mut *mut LocalPart<'static>,
+    part: *mut *mut OpenPart,
     base: *mut *mut c_void,
-    open: impl FnOnce(&'static Runtime) -> vgas::Result<LocalPart<'static>>,
+    open: impl FnOnce(&'static Runtime) -> vgas::Result<OpenPart>,
 ) -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
     if part.is_null() || base.is_null() {
@@ -177,7 +245,7 @@ unsafe fn open(
         Ok(open) => {
             // SAFETY: as the caller promised.
             unsafe {
-                base.write(open.base().cast());
+                base.write(open.part.base().cast());
                 part.write(Box::into_raw(Box::new(open)));
             }
             code::OK
@@ -188,7 +256,7 @@ unsafe fn open(
 
 /// `vgasnet_segment_close`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vgasi_segment_close(part: *mut LocalPart<'static>) {
+pub unsafe extern "C" fn vgasi_segment_close(part: *mut OpenPart) {
     if !part.is_null() {
         // SAFETY: rule 2.
         drop(unsafe { Box::from_raw(part) });
@@ -199,7 +267,7 @@ pub unsafe extern "C" fn vgasi_segment_close(part: *mut LocalPart<'static>) {
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_segment_detach_own(segment: u16) -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
-    match job.runtime.detach_own(Segment::numbered(SegmentId(segment))) {
+    match attached(&job.runtime, segment, true).and_then(|segment| segment.detach()) {
         Ok(()) => code::OK,
         Err(error) => refused("vgasnet_segment_detach_own", &error),
     }
@@ -219,8 +287,7 @@ fn refused(what: &str, error: &vgas::Error) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_segment_detach(segment: u16) -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
-    let detached = Segment::numbered(SegmentId(segment));
-    match job.runtime.detach_segment(detached) {
+    match attached(&job.runtime, segment, false).and_then(|segment| segment.detach()) {
         Ok(()) => code::OK,
         Err(error) => refused("vgasnet_segment_detach", &error),
     }
@@ -229,8 +296,11 @@ pub extern "C" fn vgasi_segment_detach(segment: u16) -> c_int {
 /// `vgasnet_segment_part_bytes`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_segment_part_bytes(segment: u16, rank: u32) -> u64 {
-    let of = Segment::numbered(SegmentId(segment));
-    job::current().map_or(0, |job| job.runtime.segment_bytes(of, Rank(rank)))
+    let Some(job) = job::current() else { return 0 };
+    match pinned(segment, rank) {
+        Some(part) => job.runtime.endpoint().part_bytes(part).unwrap_or(0),
+        None => job.runtime.client().bytes_of((SegmentId(segment), Rank(rank))),
+    }
 }
 
 /// `vgasnet_segment_pointer`.

@@ -22,7 +22,7 @@ enum Parts {
     Pinned(Handle),
     Tiered {
         // Before the source: dropped first, it waits for the operation that reads there.
-        pending: Pending<'static>,
+        pending: Pending,
         /// The bytes of a put whose source is not the client's.
         _source: Option<Box<[u8]>>,
     },
@@ -75,7 +75,7 @@ impl Operation {
     }
 
     /// The box of an operation on a tiered segment; null when it is complete.
-    pub(crate) fn tiered(mut pending: Pending<'static>, source: Option<Box<[u8]>>) -> *mut Operation {
+    pub(crate) fn tiered(mut pending: Pending, source: Option<Box<[u8]>>) -> *mut Operation {
         match pending.test() {
             Ok(true) => std::ptr::null_mut(),
             Ok(false) => Box::into_raw(Box::new(Self(Parts::Tiered { pending, _source: source }))),

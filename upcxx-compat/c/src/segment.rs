@@ -16,10 +16,11 @@ use crate::hit;
 use crate::job::{self, Raw as _};
 use libc::{c_int, c_void};
 use std::mem::offset_of;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use vgas::config::{Auto, DeviceChoice};
 use vgas::info::Machine;
-use vgas::{GlobalAddress, Kind, Runtime, SegmentSpec, say};
+use vgas::{GlobalAddress, Kind, LocalPart, Runtime, Segment, SegmentOptions, say};
 use vgas_rma::Rank;
 
 /// Size of a page as the headers promise it (`GASNET_PAGESIZE`): segments are multiples of it.
@@ -278,13 +279,22 @@ pub(crate) fn address(rank: u32, offset: u64) -> GlobalAddress {
     GlobalAddress::of_kind(kind(), Rank(rank), offset)
 }
 
+/// This rank's tiered segment by pointers, until the job ends.
+static LOCAL: OnceLock<LocalPart> = OnceLock::new();
+
+pub(crate) fn local() -> Option<&'static LocalPart> {
+    LOCAL.get()
+}
+
 /// Where this rank's segment is in its memory.
-fn first_address(runtime: &Runtime, bytes: usize) -> Result<usize, vgas::Error> {
+fn first_address(segment: &Segment, bytes: usize) -> Result<usize, vgas::Error> {
     if bytes == 0 {
         return Ok(0);
     }
+    let runtime = segment.runtime();
     if is_tiered() {
-        return Ok(runtime.local()?.base() as usize);
+        let local = segment.local()?;
+        return Ok(LOCAL.get_or_init(|| local).base() as usize);
     }
     let info = runtime.endpoint().segment_info();
     let own = info.get(runtime.rank().0 as usize).and_then(|own| own.address);
@@ -311,13 +321,15 @@ fn tell_client(base: usize, bytes: usize) {
 pub(crate) fn attach(bytes: usize, name: Option<String>) -> c_int {
     let runtime = &job::joined().runtime;
     let endpoint = runtime.endpoint();
-    let spec = match kind() {
-        Kind::Tiered => {
-            SegmentSpec { tiered_bytes: bytes as u64, name, relaxed: is_relaxed(), ..SegmentSpec::default() }
-        }
-        Kind::Pinned => SegmentSpec { pinned_bytes: bytes as u64, ..SegmentSpec::default() },
-    };
-    let base = match runtime.attach(&spec).and_then(|()| first_address(runtime, bytes)) {
+    let own = |of| if kind() == of { bytes as u64 } else { 0 };
+    // Both kinds, because number 0 of each is what `gasnet.h` sees.
+    let tiered = SegmentOptions::tiered(own(Kind::Tiered)).maybe_name(name).relaxed(is_relaxed());
+    let pinned = SegmentOptions::pinned(own(Kind::Pinned));
+    let attached = runtime.attach(&tiered).and_then(|tiered| {
+        runtime.attach(&pinned)?;
+        first_address(&tiered, bytes)
+    });
+    let base = match attached {
         Ok(base) => base,
         Err(error) => {
             say::line(format_args!("gasnet_attach: {error}"));

@@ -8,7 +8,7 @@ use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
 use std::fmt::Display;
 use std::sync::OnceLock;
-use vgas::{Counter, Kind, LocalPin, Segment, SegmentId, say};
+use vgas::{Counter, Kind, LocalPin, SegmentId, say};
 
 /// `VGASNET_PINNED`; 0 leaves the choice to the settings.
 const PINNED: c_int = 1;
@@ -86,10 +86,10 @@ pub unsafe extern "C" fn vgasi_pin(address: *const c_void, bytes: usize, pin: *m
     }
     let Some(offset) = segment::offset_of(job.runtime.rank().0, address, bytes) else { return code::BAD_ARG };
     let pinned = if segment::is_tiered() {
-        let local = job.runtime.local();
-        match local.and_then(|local| Ok(local.pin(offset, bytes as u64)?)) {
-            Ok(pinned) => Box::into_raw(Box::new(pinned)),
-            Err(error) => return refused("vgasnet_pin", error),
+        match segment::local().map(|local| local.pin(offset, bytes as u64)) {
+            Some(Ok(pinned)) => Box::into_raw(Box::new(pinned)),
+            Some(Err(error)) => return refused("vgasnet_pin", error),
+            None => return refused("vgasnet_pin", "this rank has attached no tiered segment"),
         }
     } else {
         std::ptr::null_mut()
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn vgasi_reopened(
     is_together: *mut c_int,
 ) -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };
-    let found = job.runtime.reopened_of(Segment::numbered(SegmentId(segment)));
+    let found = job.runtime.segment(Kind::Tiered, SegmentId(segment)).and_then(|found| found.reopened());
     let (of_job, of_any) = found.map_or((0, 0), |found| (found.checkpoint, found.newest));
     // SAFETY: rule 1.
     unsafe {

@@ -13,6 +13,7 @@
 //! A lock is a thing of the running job: in a named segment, one that was held at a checkpoint is held for ever when it is reopened;
 //! put zeros there first.
 
+mod error;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod service;
@@ -20,7 +21,9 @@ mod word;
 
 use crate::address::{GlobalAddress, Kind};
 use crate::error::{Error, Result};
+use crate::memory::not_yours;
 use crate::runtime::Runtime;
+pub use error::LockError;
 pub(crate) use service::Locks;
 use service::{Answer, Place, Request, describe};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,24 +32,6 @@ use vgas_cache::{CacheError, Failure};
 use vgas_shm::Change;
 pub use word::Who;
 use word::{Held, SERVED};
-
-/// Why a lock cannot be had.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LockError {
-    /// Whoever had it to write has panicked: what it protects may be half done. [`Runtime::clear_poison`] makes it usable again.
-    #[error("{by} has panicked while it had it")]
-    Poisoned {
-        /// Who.
-        by: Who,
-    },
-    /// This thread would wait for itself, for ever. The locks that it has should be given back, and taken in one order by all.
-    #[error("waiting for it would never end: {0}")]
-    Cycle(String),
-    /// The eight bytes are no lock.
-    #[error("its word is {0:#x}, which is no lock's: something else was written there")]
-    NoLock(u64),
-}
 
 /// A lock, held to write. Dropped, it is given back; what was put before is visible to the next, also in relaxed segments, whose
 /// puts travel then. Where its home is another node, nobody waits for the message that gives it back: another rank that hears of it otherwise, by a
@@ -223,6 +208,7 @@ impl Runtime {
 
 fn place(at: GlobalAddress) -> Result<Place> {
     match at.kind {
+        _ if at.is_of_library() => Err(not_yours(at)),
         Kind::Tiered if at.offset.is_multiple_of(8) => {
             Ok(Place { segment: at.segment.0, owner: at.rank, offset: at.offset })
         }

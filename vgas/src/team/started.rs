@@ -31,14 +31,14 @@ use vgas_rma::collective::{Call, Kind, Pattern, SharedCombiner, Started};
 /// It is also a future, for any executor: it is woken when the collective is done on this member, and when the job fails. Dropped, it
 /// lets the collective go on, as the other members need it; the result is nobody's then.
 #[must_use = "the result is there only after `wait`"]
-pub struct CollectiveHandle<'a, R> {
+pub struct CollectiveHandle<R> {
     started: Started,
     /// Makes the result of the bytes that were taken.
-    map: Box<dyn Fn(Vec<u8>) -> Result<R> + Send + 'a>,
+    map: Box<dyn Fn(Vec<u8>) -> Result<R> + Send + 'static>,
 }
 
-impl<'a, R> CollectiveHandle<'a, R> {
-    fn new(started: Started, map: impl Fn(Vec<u8>) -> Result<R> + Send + 'a) -> Self {
+impl<R: 'static> CollectiveHandle<R> {
+    fn new(started: Started, map: impl Fn(Vec<u8>) -> Result<R> + Send + 'static) -> Self {
         Self { started, map: Box::new(map) }
     }
 
@@ -59,7 +59,7 @@ impl<'a, R> CollectiveHandle<'a, R> {
     }
 }
 
-impl<R> Future for CollectiveHandle<'_, R> {
+impl<R> Future for CollectiveHandle<R> {
     type Output = Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -68,7 +68,7 @@ impl<R> Future for CollectiveHandle<'_, R> {
     }
 }
 
-impl<R> std::fmt::Debug for CollectiveHandle<'_, R> {
+impl<R> std::fmt::Debug for CollectiveHandle<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a collective that was started")
     }
@@ -90,15 +90,17 @@ impl<R> std::fmt::Debug for CollectiveHandle<'_, R> {
 /// println!("{}", sum.wait()?[0]);
 /// # Ok(()) }
 /// ```
-impl<'a> Team<'a> {
+impl Team {
     /// [`Team::split`]. The members of the new team may use it as soon as they have it.
     ///
     /// # Errors
     /// See [`Team`].
-    pub fn split_nb(&self, colour: u32, key: u32) -> Result<CollectiveHandle<'a, Team<'a>>> {
-        let runtime = self.runtime;
+    pub fn split_nb(&self, colour: u32, key: u32) -> Result<CollectiveHandle<Team>> {
+        let runtime = self.runtime.clone();
         let (started, wish) = self.team.start_split(colour, key)?;
-        Ok(CollectiveHandle::new(started, move |gathered| Ok(Team { runtime, team: wish.team(&gathered)? })))
+        Ok(CollectiveHandle::new(started, move |gathered| {
+            Ok(Team { runtime: runtime.clone(), team: wish.team(&gathered)? })
+        }))
     }
 
     /// [`Team::barrier`]: done when all members have started it. What this member has put into relaxed segments before is sent, and
@@ -106,7 +108,7 @@ impl<'a> Team<'a> {
     ///
     /// # Errors
     /// As [`Team::barrier`].
-    pub fn barrier_nb(&self) -> Result<CollectiveHandle<'a, ()>> {
+    pub fn barrier_nb(&self) -> Result<CollectiveHandle<()>> {
         self.runtime.client().flush_relaxed()?;
         let started = self.start::<u8>(Pattern::Barrier, 0, &[])?;
         Ok(CollectiveHandle::new(started, |_| Ok(())))
@@ -116,7 +118,7 @@ impl<'a> Team<'a> {
     ///
     /// # Errors
     /// As [`Team::barrier`].
-    pub fn barrier_with_nb<T: Pod + Send>(&self, brought: T) -> Result<CollectiveHandle<'a, Vec<T>>> {
+    pub fn barrier_with_nb<T: Pod + Send>(&self, brought: T) -> Result<CollectiveHandle<Vec<T>>> {
         self.runtime.client().flush_relaxed()?;
         let (call, own) = (Call::of_all(Kind::BarrierWith), bytemuck::bytes_of(&brought).to_vec());
         let started = self.team.start_owned(Pattern::AllGather, call, own.len(), own, None)?;
@@ -127,11 +129,7 @@ impl<'a> Team<'a> {
     ///
     /// # Errors
     /// See [`Team`].
-    pub fn broadcast_nb<T: Pod + Send>(
-        &self,
-        root: u32,
-        values: Vec<T>,
-    ) -> Result<CollectiveHandle<'a, Vec<T>>> {
+    pub fn broadcast_nb<T: Pod + Send>(&self, root: u32, values: Vec<T>) -> Result<CollectiveHandle<Vec<T>>> {
         self.check_root(root)?;
         let given = if root == self.rank() { &values[..] } else { &[] };
         let started = self.start(Pattern::Broadcast { root }, values.len(), given)?;
@@ -147,7 +145,7 @@ impl<'a> Team<'a> {
         root: u32,
         all: Vec<T>,
         count: usize,
-    ) -> Result<CollectiveHandle<'a, Vec<T>>> {
+    ) -> Result<CollectiveHandle<Vec<T>>> {
         self.check_root(root)?;
         let is_root = root == self.rank();
         if is_root {
@@ -165,7 +163,7 @@ impl<'a> Team<'a> {
         &self,
         root: u32,
         part: Vec<T>,
-    ) -> Result<CollectiveHandle<'a, Option<Vec<T>>>> {
+    ) -> Result<CollectiveHandle<Option<Vec<T>>>> {
         self.check_root(root)?;
         let (is_root, count) = (root == self.rank(), part.len() * self.size() as usize);
         let started = self.start(Pattern::Gather { root }, part.len(), &part)?;
@@ -176,7 +174,7 @@ impl<'a> Team<'a> {
     ///
     /// # Errors
     /// See [`Team`].
-    pub fn all_gather_nb<T: Pod + Send>(&self, part: Vec<T>) -> Result<CollectiveHandle<'a, Vec<T>>> {
+    pub fn all_gather_nb<T: Pod + Send>(&self, part: Vec<T>) -> Result<CollectiveHandle<Vec<T>>> {
         let started = self.start(Pattern::AllGather, part.len(), &part)?;
         Ok(Self::yielding(started, part.len() * self.size() as usize))
     }
@@ -185,7 +183,7 @@ impl<'a> Team<'a> {
     ///
     /// # Errors
     /// As [`Team::all_to_all`].
-    pub fn all_to_all_nb<T: Pod + Send>(&self, from: Vec<T>) -> Result<CollectiveHandle<'a, Vec<T>>> {
+    pub fn all_to_all_nb<T: Pod + Send>(&self, from: Vec<T>) -> Result<CollectiveHandle<Vec<T>>> {
         let count = from.len() / self.size() as usize;
         self.check_parts("an all-to-all", count, from.len())?;
         Ok(Self::yielding(self.start(Pattern::AllToAll, count, &from)?, from.len()))
@@ -201,7 +199,7 @@ impl<'a> Team<'a> {
         root: u32,
         values: Vec<T>,
         combine: impl Combine<T> + Send + Sync + 'static,
-    ) -> Result<CollectiveHandle<'a, Option<Vec<T>>>> {
+    ) -> Result<CollectiveHandle<Option<Vec<T>>>> {
         self.check_root(root)?;
         let (is_root, count) = (root == self.rank(), values.len());
         let started = self.start_combining(Pattern::Reduce { root }, &values, combine)?;
@@ -216,7 +214,7 @@ impl<'a> Team<'a> {
         &self,
         values: Vec<T>,
         combine: impl Combine<T> + Send + Sync + 'static,
-    ) -> Result<CollectiveHandle<'a, Vec<T>>> {
+    ) -> Result<CollectiveHandle<Vec<T>>> {
         Ok(Self::yielding(self.start_combining(Pattern::AllReduce, &values, combine)?, values.len()))
     }
 
@@ -228,7 +226,7 @@ impl<'a> Team<'a> {
         &self,
         values: Vec<T>,
         combine: impl Combine<T> + Send + Sync + 'static,
-    ) -> Result<CollectiveHandle<'a, Vec<T>>> {
+    ) -> Result<CollectiveHandle<Vec<T>>> {
         let pattern = Pattern::Scan { is_exclusive: false };
         Ok(Self::yielding(self.start_combining(pattern, &values, combine)?, values.len()))
     }
@@ -241,7 +239,7 @@ impl<'a> Team<'a> {
         &self,
         values: Vec<T>,
         combine: impl Combine<T> + Send + Sync + 'static,
-    ) -> Result<CollectiveHandle<'a, Vec<T>>> {
+    ) -> Result<CollectiveHandle<Vec<T>>> {
         let pattern = Pattern::Scan { is_exclusive: true };
         Ok(Self::yielding(self.start_combining(pattern, &values, combine)?, values.len()))
     }
@@ -264,7 +262,7 @@ impl<'a> Team<'a> {
     }
 
     /// A collective that yields so many values.
-    fn yielding<T: Pod>(started: Started, count: usize) -> CollectiveHandle<'a, Vec<T>> {
+    fn yielding<T: Pod>(started: Started, count: usize) -> CollectiveHandle<Vec<T>> {
         CollectiveHandle::new(started, move |bytes| Ok(values_of(count, &bytes)))
     }
 }

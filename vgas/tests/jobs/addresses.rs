@@ -9,7 +9,7 @@ use crate::scenarios::{Outcome, small, with};
 use std::io::Read;
 use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::{Change, GlobalAddress, Rank, Runtime, SegmentOptions, SegmentSpec};
+use vgas::{Change, GlobalAddress, Rank, Runtime, Segment, SegmentOptions};
 
 pub fn settings() -> Vec<Setting> {
     vec![
@@ -26,21 +26,16 @@ pub fn rank(runtime: &Runtime, _seed: u64) -> Outcome {
     // One has less, and the last one of several has none.
     let bytes = |rank: u32| if rank > 0 && rank == ranks - 1 { 0 } else { BYTES >> (rank % 2) };
     if ranks > 1 {
-        let mixed = runtime.attach(&SegmentSpec {
-            tiered_bytes: 4096,
-            one_address: me == 1,
-            ..SegmentSpec::default()
-        });
-        if !mixed.is_err_and(|error| error.to_string().contains("give all the same")) {
+        let mixed = runtime.attach(&SegmentOptions::tiered(4096).one_address(me == 1));
+        if !mixed.is_err_and(|error| error.to_string().contains("one with one_address and one without")) {
             return Err("some ranks attached with one_address".into());
         }
-        let mixed =
-            runtime.attach(&SegmentSpec { tiered_bytes: 4096, home_only: me == 1, ..SegmentSpec::default() });
-        if !mixed.is_err_and(|error| error.to_string().contains("rank 1 attaches with home_only")) {
+        let mixed = runtime.attach(&SegmentOptions::tiered(4096).home_only(me == 1));
+        if !mixed.is_err_and(|error| error.to_string().contains("one with home_only and one without")) {
             return Err("some ranks attached with home_only".into());
         }
     }
-    runtime.attach(&SegmentSpec { tiered_bytes: bytes(me), one_address: true, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(bytes(me)).one_address(true))?;
     let pointers: Vec<u64> = (0..ranks)
         .map(|rank| {
             runtime
@@ -69,7 +64,7 @@ pub fn rank(runtime: &Runtime, _seed: u64) -> Outcome {
             return Err(format!("something is behind the segment of {rank}").into());
         }
     }
-    if bytes(me) > 0 && runtime.local()?.base().addr() as u64 != pointers[me as usize] {
+    if bytes(me) > 0 && crate::scenarios::local(runtime)?.base().addr() as u64 != pointers[me as usize] {
         return Err("the own segment is elsewhere".into());
     }
     runtime.barrier()?;
@@ -108,19 +103,18 @@ pub fn rank(runtime: &Runtime, _seed: u64) -> Outcome {
 /// that of a rank of the node to read; what is detached leaves its addresses to the next.
 fn further(runtime: &Runtime) -> Outcome {
     let (me, ranks) = (runtime.rank(), runtime.ranks());
-    let options =
-        |page_bytes| SegmentOptions { one_address: true, ..SegmentOptions::with_pages_of(page_bytes) };
+    let options = |page_bytes| SegmentOptions::tiered(0).page_size(page_bytes).one_address(true);
     if ranks > 1 {
-        let mixed = SegmentOptions { one_address: me.0 == 1, ..SegmentOptions::default() };
+        let mixed = SegmentOptions::tiered(0).one_address(me.0 == 1);
         if !runtime
-            .attach_segment(4096, &mixed)
+            .attach(&mixed.sized(4096))
             .is_err_and(|error| error.to_string().contains("different options"))
         {
             return Err("some ranks attached a further segment with one_address".into());
         }
     }
-    let own = runtime.attach_own(4096, &options(0));
-    let most = runtime.attach_segment(1 << 62, &options(0));
+    let own = runtime.attach(&options(0).sized(4096).independent());
+    let most = runtime.attach(&options(0).sized(1 << 62));
     for (refused, why) in [(own, "together"), (most, "at most")] {
         if !refused.as_ref().is_err_and(|error| error.to_string().contains(why)) {
             return Err(format!("{why}: {refused:?}").into());
@@ -129,8 +123,8 @@ fn further(runtime: &Runtime) -> Outcome {
     let mut gone = Vec::new();
     for round in 0..3 {
         let segments = [
-            runtime.attach_segment(BYTES, &options(4 << 10))?,
-            runtime.attach_segment(3000, &options(16 << 10))?,
+            runtime.attach(&(options(4 << 10)).sized(BYTES))?,
+            runtime.attach(&(options(16 << 10)).sized(3000))?,
         ];
         let bases: Vec<u64> = segments
             .iter()
@@ -143,7 +137,7 @@ fn further(runtime: &Runtime) -> Outcome {
             return Err(format!("round {round}: {me} has {bases:x?}, {gone:x?} before, of {all:x?}").into());
         }
         for (segment, bases) in segments.iter().zip(bases.chunks(ranks as usize)) {
-            let part = runtime.local_of(*segment, 8)?;
+            let part = segment.local_pages(8)?;
             if part.base().addr() as u64 != bases[me.0 as usize] {
                 return Err(format!("{me} has its part of {segment:?} at {:p}", part.base()).into());
             }
@@ -166,7 +160,7 @@ fn further(runtime: &Runtime) -> Outcome {
             runtime.barrier()?;
             let mates = runtime.layout().ranks_of(runtime.node()).map(Rank).filter(|mate| *mate != me);
             for mate in mates {
-                let open = runtime.local_of_mate(*segment, mate, 8)?;
+                let open = segment.local_of_peer(mate, 8)?;
                 let read = place(mate).load(Ordering::SeqCst);
                 if (open.base().addr() as u64, read) != (bases[mate.0 as usize], 1007) {
                     return Err(format!("{me} reads {read} of {mate} at {:p}", open.base()).into());
@@ -178,7 +172,7 @@ fn further(runtime: &Runtime) -> Outcome {
             runtime.barrier()?;
         }
         gone = bases;
-        segments.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
+        segments.iter().try_for_each(Segment::detach)?;
         let was = gone[0] as usize as *const u8;
         if runtime.address_of(was).is_some() || runtime.pointer_to(segments[0].address(me, 0)).is_some() {
             return Err("what is detached still has an address".into());

@@ -3,7 +3,7 @@
 use crate::Setting;
 use crate::scenarios::{Outcome, Scenario, with};
 use std::time::{Duration, Instant};
-use vgas::{GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, Rank, Runtime, SegmentOptions};
 
 pub const ALL: &[Scenario] = &[
     Scenario {
@@ -39,9 +39,7 @@ const BYTES: usize = 1 << 20;
 /// Goal: what passes a link takes as long as its bytes do at 10 MB a second, when two nodes send to one as long as both together, and
 /// an answer does not come before twice the delay. All bytes come. In namespaces, the kernel lets some bytes pass at once.
 fn links(runtime: &Runtime, _seed: u64) -> Outcome {
-    let spec =
-        SegmentSpec { tiered_bytes: 1 << 16, pinned_bytes: 2 * BYTES as u64, ..SegmentSpec::default() };
-    runtime.attach(&spec)?;
+    runtime.attach(&SegmentOptions::pinned(2 * BYTES as u64))?;
     let me = runtime.rank().0;
     let least = |millis| {
         Duration::from_millis(millis).mul_f64(if runtime.settings().cluster.netns { 0.9 } else { 1.0 })
@@ -84,7 +82,7 @@ fn links(runtime: &Runtime, _seed: u64) -> Outcome {
 /// by another, is what was put, and takes as long as its bytes do.
 fn drives(runtime: &Runtime, _seed: u64) -> Outcome {
     let bytes: u64 = 8 << 20;
-    runtime.attach(&SegmentSpec { tiered_bytes: bytes, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(bytes))?;
     let (me, ranks) = (runtime.rank().0, runtime.ranks());
     let block = |owner: u32, at: u64| vec![u64::from(owner) << 32 | at; 1 << 13];
     let blocks = bytes / (1 << 16);

@@ -5,7 +5,7 @@ use crate::Setting;
 use crate::scenarios::{Outcome, Scenario, small, with};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use vgas::{Counter, Error, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
+use vgas::{Counter, Error, Rank, Runtime, Segment, SegmentOptions};
 
 fn settings() -> Vec<Setting> {
     let (tcp, several) =
@@ -45,30 +45,30 @@ fn check(owner: Rank, round: u32, first: usize, found: &[u64]) -> Outcome {
 }
 
 fn rank(runtime: &Runtime, seed: u64) -> Outcome {
-    runtime.attach(&SegmentSpec { tiered_bytes: 2 << 20, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(2 << 20))?;
     for page_bytes in [4 << 10, 64 << 10] {
-        let options = SegmentOptions { home_only: true, ..SegmentOptions::with_pages_of(page_bytes) };
-        let segment = runtime.attach_segment(8 * WORDS as u64, &options)?;
+        let options = SegmentOptions::tiered(0).page_size(page_bytes).home_only(true);
+        let segment = runtime.attach(&options.sized(8 * WORDS as u64))?;
         for round in 0..2 {
-            whole(runtime, segment, round)?;
+            whole(runtime, &segment, round)?;
         }
-        questions(runtime, segment)?;
-        pieces(runtime, segment, seed)?;
-        into_own_pages(runtime, segment)?;
-        beside_a_writer(runtime, segment)?;
-        goes_away(runtime, segment)?;
+        questions(runtime, &segment)?;
+        pieces(runtime, &segment, seed)?;
+        into_own_pages(runtime, &segment)?;
+        beside_a_writer(runtime, &segment)?;
+        goes_away(runtime, &segment)?;
     }
     Ok(())
 }
 
-fn write_own(runtime: &Runtime, segment: Segment, round: u32) -> Outcome {
+fn write_own(runtime: &Runtime, segment: &Segment, round: u32) -> Outcome {
     let me = runtime.rank();
     let words: Vec<u64> = (0..WORDS).map(|at| word(me, round, at)).collect();
     Ok(runtime.put(segment.address(me, 0), &words)?)
 }
 
 /// Goal: everything of everybody is read as it was written, in one get; again after it was written again.
-fn whole(runtime: &Runtime, segment: Segment, round: u32) -> Outcome {
+fn whole(runtime: &Runtime, segment: &Segment, round: u32) -> Outcome {
     write_own(runtime, segment, round)?;
     runtime.barrier()?;
     let mut found = vec![0u64; WORDS];
@@ -80,7 +80,7 @@ fn whole(runtime: &Runtime, segment: Segment, round: u32) -> Outcome {
 }
 
 /// Goal: a long get asks its home in as few messages as the conduit needs: one for each quarter of a MiB, where bytes land.
-fn questions(runtime: &Runtime, segment: Segment) -> Outcome {
+fn questions(runtime: &Runtime, segment: &Segment) -> Outcome {
     let served = || -> vgas::Result<u64> {
         let counted = runtime.statistics()?.get(Counter::InPlaceServed);
         runtime.barrier()?;
@@ -105,7 +105,7 @@ fn questions(runtime: &Runtime, segment: Segment) -> Outcome {
 }
 
 /// Goal: many gets of any length from anywhere at the same time get what is there, and write nothing beside it.
-fn pieces(runtime: &Runtime, segment: Segment, seed: u64) -> Outcome {
+fn pieces(runtime: &Runtime, segment: &Segment, seed: u64) -> Outcome {
     let mut random = ChaCha8Rng::seed_from_u64(seed ^ u64::from(runtime.rank().0));
     let mut wanted = Vec::new();
     for _ in 0..24 {
@@ -134,9 +134,9 @@ fn pieces(runtime: &Runtime, segment: Segment, seed: u64) -> Outcome {
 }
 
 /// Goal: bytes also get into this rank's own segment, of which only some pages can be mapped at a time.
-fn into_own_pages(runtime: &Runtime, segment: Segment) -> Outcome {
+fn into_own_pages(runtime: &Runtime, segment: &Segment) -> Outcome {
     {
-        let local = runtime.local()?;
+        let local = crate::scenarios::local(runtime)?;
         let count = (1 << 20) / 8;
         for owner in (0..runtime.ranks()).map(Rank) {
             let to = local.address_of(4096).ok_or("no address")?.cast::<u64>();
@@ -150,7 +150,7 @@ fn into_own_pages(runtime: &Runtime, segment: Segment) -> Outcome {
 }
 
 /// Goal: a word that is read while its owner writes it is one of those that were written, whole.
-fn beside_a_writer(runtime: &Runtime, segment: Segment) -> Outcome {
+fn beside_a_writer(runtime: &Runtime, segment: &Segment) -> Outcome {
     let me = runtime.rank();
     let mut found = vec![0u64; WORDS];
     for round in 2..5 {
@@ -171,7 +171,7 @@ fn beside_a_writer(runtime: &Runtime, segment: Segment) -> Outcome {
 }
 
 /// Goal: of a segment that its ranks detach, gets that are started and not waited for end before it goes; later ones are refused.
-fn goes_away(runtime: &Runtime, segment: Segment) -> Outcome {
+fn goes_away(runtime: &Runtime, segment: &Segment) -> Outcome {
     let next = Rank((runtime.rank().0 + 1) % runtime.ranks());
     let gets: Vec<_> = (0..4)
         .map(|_| runtime.get_nb(segment.address(next, 0), vec![0u64; WORDS]))
@@ -180,7 +180,7 @@ fn goes_away(runtime: &Runtime, segment: Segment) -> Outcome {
         get.wait()?;
     }
     runtime.barrier()?;
-    runtime.detach_segment(segment)?;
+    segment.detach()?;
     match runtime.get(segment.address(next, 0), &mut [0u64; 9000]) {
         Err(Error::Cache(_)) => Ok(()),
         other => Err(format!("a get of a segment that is gone: {other:?}").into()),

@@ -1,14 +1,15 @@
 //! Every form of put and get does the same to memory, in both kinds of segments, whoever owns them.
 
 use crate::scenarios::Outcome;
-use vgas::{Counter, GlobalAddress, Kind, PinMode, Rank, Runtime, SegmentSpec, Which};
+use vgas::{Counter, GlobalAddress, Kind, PinMode, Rank, Runtime, SegmentOptions, Which};
 
 const BYTES: u64 = 256 << 10;
 
 /// Goal: what each form writes, each form reads. Method: each rank has a stripe in the segment of every rank, of either
 /// kind; it goes through all forms there, page boundaries included.
 pub fn forms(runtime: &Runtime, _seed: u64) -> Outcome {
-    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, pinned_bytes: BYTES, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(BYTES))?;
+    runtime.attach(&SegmentOptions::pinned(BYTES))?;
     let stripe = BYTES / u64::from(runtime.ranks()) / 8 * 8;
     for owner in (0..runtime.ranks()).map(Rank) {
         for kind in [Kind::Tiered, Kind::Pinned] {
@@ -133,10 +134,11 @@ pub fn relaxed(runtime: &Runtime, seed: u64) -> Outcome {
     const ROUNDS: u64 = 4;
     let me = u64::from(runtime.rank().0);
     let ranks = u64::from(runtime.ranks());
-    runtime.attach(&SegmentSpec { tiered_bytes: 8 * WORDS, relaxed: me == 0, ..SegmentSpec::default() })?;
+    let options = SegmentOptions::tiered(8 * WORDS);
+    let segments = [runtime.attach(&options.clone().relaxed(true))?, runtime.attach(&options)?];
     let value = |round: u64, word: u64| seed.wrapping_mul(31).wrapping_add(round << 32 | word);
-    for owner in [Rank(0), Rank(1)] {
-        let at = |word: u64| GlobalAddress::tiered(owner, 8 * word);
+    for (segment, is_relaxed) in segments.iter().zip([true, false]) {
+        let at = |word: u64| segment.address(Rank(1), 8 * word);
         let before = runtime.statistics()?;
         for round in 1..=ROUNDS {
             for word in (0..WORDS).filter(|word| word / BLOCK % ranks == me) {
@@ -150,15 +152,17 @@ pub fn relaxed(runtime: &Runtime, seed: u64) -> Outcome {
             let mut all = vec![0u64; WORDS as usize];
             runtime.get(at(0), &mut all)?;
             if let Some(wrong) = (0..WORDS).find(|&word| all[word as usize] != value(round, word)) {
-                return Err(format!("word {wrong} of {owner} after barrier {round}").into());
+                return Err(format!("word {wrong} of the {segment:?} after barrier {round}").into());
             }
             runtime.barrier()?;
         }
         let spent = runtime.statistics()?.since(&before);
         let counted = [Counter::CombinedPuts, Counter::CombinedRuns].map(|counter| spent.get(counter));
-        let expected = if owner == Rank(0) { [ROUNDS * WORDS, ROUNDS * WORDS / BLOCK] } else { [0, 0] };
+        let expected = if is_relaxed { [ROUNDS * WORDS, ROUNDS * WORDS / BLOCK] } else { [0, 0] };
         if counted != expected {
-            return Err(format!("puts and runs of {owner}: {counted:?} instead of {expected:?}").into());
+            return Err(
+                format!("puts and runs of the {segment:?}: {counted:?} instead of {expected:?}").into()
+            );
         }
     }
     Ok(())

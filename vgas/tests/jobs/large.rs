@@ -3,7 +3,7 @@
 use crate::Setting;
 use crate::scenarios::{Outcome, Scenario, with};
 use std::collections::BTreeSet;
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentOptions};
 
 pub const ALL: &[Scenario] = &[Scenario {
     name: "larger than the cache",
@@ -34,7 +34,7 @@ fn counts(runtime: &Runtime) -> Result<[u64; 2], Box<dyn std::error::Error>> {
 /// Goal: puts larger than the cache read nothing where they write whole pages, gets read each page once, and both hold where the local
 /// bytes lie in the own segment, which is not mapped for that. The bytes are right, whatever the offsets.
 fn large(runtime: &Runtime, seed: u64) -> Outcome {
-    runtime.attach(&SegmentSpec { tiered_bytes: 2 * HALF as u64, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(2 * HALF as u64))?;
     let (me, owner) = (runtime.rank(), Rank(runtime.ranks() - 1));
     let bytes = |salt: u64| -> Vec<u8> {
         let word = |at: u64| (at + seed + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
@@ -68,7 +68,7 @@ fn large(runtime: &Runtime, seed: u64) -> Outcome {
     if me.0 == 0 {
         assert!(found == new, "a get after a put");
     }
-    let base = runtime.local()?.base();
+    let base = crate::scenarios::local(runtime)?.base();
     let client = crate::client(runtime);
     measure("a put from the own segment", once, &mut || {
         // SAFETY: the lower half of the own segment, which nobody writes meanwhile.

@@ -132,7 +132,7 @@ unsafe impl Sync for Words<'_> {}
 
 impl<'r> Words<'r> {
     fn of(runtime: &'r Runtime) -> vgas::Result<Self> {
-        let local = runtime.local()?;
+        let local = crate::scenarios::local(runtime)?;
         Ok(Self { base: local.base(), words: local.bytes() as usize / 8, _runtime: runtime })
     }
 
@@ -159,7 +159,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> O
 fn edges(runtime: &Runtime, _seed: u64) -> Outcome {
     const BYTES: u64 = (32 << 20) + 24;
     attach(runtime, BYTES)?;
-    let local = runtime.local()?;
+    let local = crate::scenarios::local(runtime)?;
     equal("bytes", local.bytes(), BYTES)?;
     let own = |offset: u64| GlobalAddress::tiered(runtime.rank(), offset);
     for offset in [0, 1, 4095, 4096, BYTES / 2, BYTES - 1] {
@@ -394,7 +394,7 @@ fn system_calls(runtime: &Runtime, _seed: u64) -> Outcome {
     const BYTES: u64 = 8 << 20;
     const PIECE: usize = 20_000;
     attach(runtime, BYTES)?;
-    let local = runtime.local()?;
+    let local = crate::scenarios::local(runtime)?;
     let mut file = tempfile::tempfile()?;
     let content: Vec<u8> = (0..PIECE).map(|at| (at % 251) as u8).collect();
     std::io::Write::write_all(&mut file, &content)?;
@@ -616,7 +616,7 @@ fn children(runtime: &Runtime, _seed: u64) -> Outcome {
 fn checkpoint(runtime: &Runtime, _seed: u64) -> Outcome {
     const BYTES: u64 = 4 << 20;
     let name = Some("local".to_owned());
-    runtime.attach(&vgas::SegmentSpec { tiered_bytes: BYTES, name, ..Default::default() })?;
+    runtime.attach(&vgas::SegmentOptions::tiered(BYTES).maybe_name(name))?;
     let words = Words::of(runtime)?;
     let folder = runtime.settings().nvm.directory_path();
     let mark = folder.join(format!("written-{}.vgas", runtime.rank().0));
@@ -683,7 +683,7 @@ fn damaged(runtime: &Runtime, _seed: u64) -> Outcome {
     const PATTERN: u64 = 0x5a5a_5a5a_5a5a_5a5a;
     const BYTES: u64 = 8 << 20;
     let name = Some("damaged".to_owned());
-    runtime.attach(&vgas::SegmentSpec { tiered_bytes: BYTES, name, ..Default::default() })?;
+    runtime.attach(&vgas::SegmentOptions::tiered(BYTES).maybe_name(name))?;
     let words = Words::of(runtime)?;
     (0..words.words).for_each(|word| words.store(word, PATTERN));
     runtime.checkpoint()?;
@@ -696,7 +696,7 @@ fn damaged(runtime: &Runtime, _seed: u64) -> Outcome {
     let mut file = std::fs::OpenOptions::new().write(true).open(&path)?;
     std::io::Write::write_all(&mut file, &content)?;
     file.sync_all()?;
-    match runtime.local()?.pin(0, 1) {
+    match crate::scenarios::local(runtime)?.pin(0, 1) {
         Err(error) if error.to_string().contains("damaged") => {}
         other => return Err(format!("the pin of a damaged page: {other:?}").into()),
     }

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
-use vgas::{GlobalAddress, Rank, Runtime, SegmentOptions, SegmentSpec};
+use vgas::{GlobalAddress, Rank, Runtime, SegmentOptions};
 
 pub fn settings() -> Vec<Setting> {
     vec![
@@ -26,7 +26,7 @@ const BYTES: u64 = 4 << 20;
 const GIVEN_BACK: Duration = Duration::from_secs(20);
 
 pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
-    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(BYTES))?;
     exclusion(runtime, seed)?;
     runtime.barrier()?;
     refusals(runtime)?;
@@ -205,14 +205,14 @@ fn circle(runtime: &Runtime) -> Outcome {
 /// first segment lies a word of zeros, on a page that its node may write, which a call that loses the segment would find free
 /// and change; and a word counts the writers that hold the lock.
 fn segments(runtime: &Runtime) -> Outcome {
-    let base = SegmentOptions::with_pages_of(8 << 10);
+    let base = SegmentOptions::tiered(0).page_size(8 << 10);
     let kinds = [
         ("plain", base.clone()),
-        ("relaxed", SegmentOptions { relaxed: true, ..base.clone() }),
-        ("home_only", SegmentOptions { home_only: true, ..base.clone() }),
-        ("in_place", SegmentOptions { in_place: true, ..base.clone() }),
-        ("streamed", SegmentOptions { streamed: true, ..base.clone() }),
-        ("one_address", SegmentOptions { one_address: true, ..base.clone() }),
+        ("relaxed", base.clone().relaxed(true)),
+        ("home_only", base.clone().home_only(true)),
+        ("in_place", base.clone().in_place(true)),
+        ("streamed", base.clone().streamed(true)),
+        ("one_address", base.clone().one_address(true)),
     ];
     let (me, ranks) = (runtime.rank(), runtime.ranks());
     const PLACE: u64 = 64;
@@ -222,7 +222,7 @@ fn segments(runtime: &Runtime) -> Outcome {
         word => Err(format!("the first segment's word has become {word:#x}").into()),
     };
     for (kind, options) in kinds {
-        let segment = runtime.attach_segment(64 << 10, &options)?;
+        let segment = runtime.attach(&options.sized(64 << 10))?;
         runtime.put_value(first(me), 0u64)?;
         let guard = runtime.lock(segment.address(me, PLACE))?;
         is_unchanged()?;
@@ -237,16 +237,16 @@ fn segments(runtime: &Runtime) -> Outcome {
             .map_err(|error| format!("{kind}, contended: {error}"))?;
         runtime.barrier()?;
         is_unchanged()?;
-        runtime.detach_segment(segment)?;
+        segment.detach()?;
     }
     // Attached by one rank alone, and locked by all.
-    let own = if me.0 == 0 { Some(runtime.attach_own(64 << 10, &base)?) } else { None };
+    let own = if me.0 == 0 { Some(runtime.attach(&base.sized(64 << 10).independent())?) } else { None };
     let number = own.as_ref().map_or(0, |own| u64::from(own.address(me, 0).segment.0));
     let number = runtime.all_reduce(number, u64::max)?;
     let segment = vgas::SegmentId(number as u16);
     let word = |offset| GlobalAddress { segment, ..GlobalAddress::tiered(Rank(0), offset) };
     if me.0 != 0 {
-        runtime.learn(word(0))?;
+        runtime.open_remote(word(0))?;
     }
     runtime.put_value(first(me), 0u64)?;
     contended(runtime, word(PLACE), word(8 << 10)).map_err(|error| format!("own: {error}"))?;

@@ -8,7 +8,7 @@
 use crate::Setting;
 use crate::scenarios::{Outcome, small, with};
 use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::{GlobalAddress, LocalPart, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
+use vgas::{GlobalAddress, LocalPart, Rank, Runtime, SegmentOptions};
 
 pub fn settings() -> Vec<Setting> {
     vec![
@@ -36,9 +36,9 @@ fn pattern(owner: Rank, page: u64) -> u64 {
 
 pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
     let (me, ranks) = (runtime.rank(), runtime.ranks());
-    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, one_address: true, ..SegmentSpec::default() })?;
-    let further = runtime.attach_segment(BYTES, &SegmentOptions::with_pages_of(16 << 10))?;
-    let own = runtime.local()?.base();
+    runtime.attach(&SegmentOptions::tiered(BYTES).one_address(true))?;
+    let further = runtime.attach(&SegmentOptions::tiered(BYTES).page_size(16 << 10))?;
+    let own = crate::scenarios::local(runtime)?.base();
     for page in 0..BYTES / PAGE {
         words(own, page)[0].store(pattern(me, page), Ordering::Release);
         runtime.put_value(further.address(me, page * PAGE), pattern(me, page))?;
@@ -49,7 +49,7 @@ pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
         (0..ranks).map(Rank).filter(|&rank| rank != me && runtime.layout().node_of(rank) == runtime.node())
     };
     for mate in mates() {
-        let part = runtime.local_of_mate(Segment::FIRST, mate, PAGES)?;
+        let part = crate::scenarios::first(runtime).local_of_peer(mate, PAGES)?;
         if runtime.pointer_to(GlobalAddress::tiered(mate, 0)) != Some(part.base()) {
             return Err(format!("the segment of {mate} is elsewhere").into());
         }
@@ -61,8 +61,8 @@ pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
             }
         }
         look_on(runtime, &part, mate)?;
-        if runtime.local_of_mate(Segment::FIRST, mate, 5).is_ok() {
-            return Err("a part is open twice".into());
+        if crate::scenarios::first(runtime).local_of_peer(mate, 5)?.base() != part.base() {
+            return Err("a part is open in two places".into());
         }
         let pin = part.pin(5 * PAGE, 8)?;
         drop((pin, part));
@@ -70,7 +70,7 @@ pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
     // Each rank has looked on as often as it has mates, which the last of other nodes may not have.
     runtime.barrier()?;
     for mate in mates() {
-        let part = runtime.local_of_mate(further, mate, 5);
+        let part = further.local_of_peer(mate, 5);
         // Pages of 16 KiB count as four, and so many are not granted here.
         if part.is_ok() {
             return Err("more is mapped than the rank's share".into());
@@ -90,8 +90,8 @@ pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
 const ROUNDS: u64 = 300;
 
 /// Everybody counts in the segment that somebody reads: its owner by pointers, the others by puts and updates.
-fn look_on(runtime: &Runtime, part: &LocalPart<'_>, mate: Rank) -> Outcome {
-    let own = runtime.local()?.base();
+fn look_on(runtime: &Runtime, part: &LocalPart, mate: Rank) -> Outcome {
+    let own = crate::scenarios::local(runtime)?.base();
     let mut before = vec![0; (BYTES / PAGE) as usize];
     for round in 0..ROUNDS {
         let page = round * 11 % (BYTES / PAGE);
@@ -117,7 +117,7 @@ fn look_on(runtime: &Runtime, part: &LocalPart<'_>, mate: Rank) -> Outcome {
 
 fn refuse(runtime: &Runtime) -> Outcome {
     let me = runtime.rank();
-    let of = |rank: u32, pages: u32| runtime.local_of_mate(Segment::FIRST, Rank(rank), pages);
+    let of = |rank: u32, pages: u32| crate::scenarios::first(runtime).local_of_peer(Rank(rank), pages);
     let elsewhere = (0..runtime.ranks()).find(|&rank| runtime.layout().node_of(Rank(rank)) != runtime.node());
     let mate = (0..runtime.ranks()).find(|&rank| rank != me.0 && Some(rank) != elsewhere).unwrap_or(me.0);
     let open = [
@@ -135,9 +135,9 @@ fn refuse(runtime: &Runtime) -> Outcome {
 
 /// A store to what a mate owns: a line, and the end.
 pub fn store(runtime: &Runtime, _seed: u64) -> Outcome {
-    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(BYTES))?;
     let mate = Rank(1 - runtime.rank().0);
-    let part = runtime.local_of_mate(Segment::FIRST, mate, PAGES)?;
+    let part = crate::scenarios::first(runtime).local_of_peer(mate, PAGES)?;
     let [word, ..] = words(part.base(), 3);
     if word.load(Ordering::Acquire) != 0 {
         return Err("a new page is not zeros".into());

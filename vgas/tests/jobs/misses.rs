@@ -3,7 +3,7 @@
 
 use crate::Setting;
 use crate::scenarios::{Outcome, Scenario, with};
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec, Statistics};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentOptions, Statistics};
 
 pub const ALL: &[Scenario] = &[Scenario {
     name: "misses",
@@ -58,7 +58,7 @@ fn misses(runtime: &Runtime, _: u64) -> Outcome {
     let page = runtime.page_bytes() as u64;
     let me = runtime.rank().0;
     let tiered_bytes = if me == 0 { CASES.len() as u64 * page } else { 0 };
-    runtime.attach(&SegmentSpec { tiered_bytes, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(tiered_bytes))?;
     let messages = || -> vgas::Result<u64> {
         let counted = runtime.statistics()?;
         Ok(KINDS.iter().map(|&kind| counted.get(kind)).sum())

@@ -5,7 +5,7 @@ use crate::{Setting, run_job};
 use rustix::process::{Pid, Signal, getppid, kill_process};
 use std::path::Path;
 use std::sync::mpsc::RecvTimeoutError;
-use vgas::{GlobalAddress, Runtime, SegmentOptions, SegmentSpec};
+use vgas::{GlobalAddress, Runtime, Segment, SegmentOptions};
 
 /// More than the cache, so that pages are written back between checkpoints, too.
 const BYTES: u64 = 2 << 20;
@@ -98,10 +98,10 @@ const STEP_WHOLE: u64 = 3;
 
 /// One of these jobs.
 pub fn mixed(runtime: &Runtime, step: u64) -> Outcome {
-    runtime.attach(&SegmentSpec::default())?;
+    runtime.attach(&SegmentOptions::tiered(0))?;
     let attach = |name: &str| {
-        let options = SegmentOptions { name: Some(name.into()), ..SegmentOptions::default() };
-        runtime.attach_segment(1 << 16, &options)
+        let options = SegmentOptions::tiered(0).name(name);
+        runtime.attach(&options.sized(1 << 16))
     };
     let first = attach("first")?;
     let second = attach("second");
@@ -114,7 +114,7 @@ pub fn mixed(runtime: &Runtime, step: u64) -> Outcome {
         };
     }
     let second = second?;
-    let found = runtime.reopened_of(second);
+    let found = second.reopened();
     match (step, found) {
         (STEP_WRITE, None) => {}
         (STEP_WRITE | STEP_WHOLE, Some(found)) if found.is_together => {}
@@ -123,12 +123,12 @@ pub fn mixed(runtime: &Runtime, step: u64) -> Outcome {
     }
     if step == STEP_WHOLE {
         let third = attach("third")?;
-        if runtime.reopened_of(third).is_some() {
+        if third.reopened().is_some() {
             return Err("a new segment is said to be an old one".into());
         }
     }
     if step == STEP_WRITE {
-        for segment in [first, second] {
+        for segment in [&first, &second] {
             runtime.put_value(segment.address(runtime.rank(), 0), 1u64)?;
         }
         runtime.checkpoint()?;
@@ -137,17 +137,15 @@ pub fn mixed(runtime: &Runtime, step: u64) -> Outcome {
     Ok(())
 }
 
-/// Goal: the ranks of a job take the same steps, whoever has a part of the first segment: one has none, and gives no name.
+/// Goal: the ranks of a job take the same steps, whichever has a part of a named segment.
 pub fn without_a_part(runtime: &Runtime, _seed: u64) -> Outcome {
     let is_first = runtime.rank().0 == 0;
-    let name = is_first.then(|| "part".to_owned());
-    let tiered_bytes = if is_first { BYTES } else { 0 };
-    runtime.attach(&SegmentSpec { tiered_bytes, name, ..SegmentSpec::default() })?;
-    let options = SegmentOptions { name: Some("whole".into()), ..SegmentOptions::default() };
-    runtime.attach_segment(if is_first { 0 } else { BYTES }, &options)?;
+    runtime.attach(&SegmentOptions::tiered(if is_first { BYTES } else { 0 }).name("part"))?;
+    let options = SegmentOptions::tiered(0).name("whole");
+    runtime.attach(&options.sized(if is_first { 0 } else { BYTES }))?;
     // Known already, in some ranks' words another name.
-    let again = SegmentOptions { name: Some(if is_first { "whole" } else { "other" }.into()), ..options };
-    if runtime.attach_segment(BYTES, &again).is_ok() || !runtime.has_named_segments() {
+    let again = options.name(if is_first { "whole" } else { "other" });
+    if runtime.attach(&again.sized(BYTES)).is_ok() || !runtime.has_named_segments() {
         return Err("a name was given twice".into());
     }
     runtime.checkpoint()?;
@@ -174,10 +172,10 @@ fn together(job: impl Fn(&'static str, u64, u32) -> Result<(), String>) -> Resul
 pub fn one_of_many(runtime: &Runtime, round: u64) -> Outcome {
     const PLACES: u64 = 64;
     let me = runtime.rank();
-    runtime.attach(&SegmentSpec { tiered_bytes: 4096, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(4096))?;
     let named = |name: &str, page_bytes| {
-        let options = SegmentOptions { name: Some(name.into()), ..SegmentOptions::with_pages_of(page_bytes) };
-        runtime.attach_segment(PLACES << 14, &options)
+        let options = SegmentOptions::tiered(0).page_size(page_bytes).name(name);
+        runtime.attach(&options.sized(PLACES << 14))
     };
     if named("a/b", 4 << 10).is_ok() {
         return Err("a segment has a name that is none".into());
@@ -189,7 +187,7 @@ pub fn one_of_many(runtime: &Runtime, round: u64) -> Outcome {
     if named("right", 16 << 10).is_ok() {
         return Err("two segments have one name".into());
     }
-    let found = both.map(|segment| runtime.reopened_of(segment).is_some());
+    let found = both.each_ref().map(|segment| segment.reopened().is_some());
     if found != [round > 0; 2] {
         return Err(format!("round {round} finds {found:?}").into());
     }
@@ -282,7 +280,7 @@ pub fn refusal(runtime: &Runtime, case: u64) -> Outcome {
         _ => Some("sequence".to_owned()),
     };
     let expected = REFUSALS[case as usize];
-    match runtime.attach(&SegmentSpec { tiered_bytes: BYTES, name, ..SegmentSpec::default() }) {
+    match runtime.attach(&SegmentOptions::tiered(BYTES).maybe_name(name)) {
         Err(error) if error.to_string().contains(expected) => Ok(()),
         other => Err(format!("{other:?} instead of {expected:?}").into()),
     }
@@ -302,9 +300,8 @@ fn damage(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn attach(runtime: &Runtime) -> vgas::Result<()> {
-    let name = Some("sequence".into());
-    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, name, ..SegmentSpec::default() })
+fn attach(runtime: &Runtime) -> vgas::Result<Segment> {
+    runtime.attach(&SegmentOptions::tiered(BYTES).name("sequence"))
 }
 
 fn piece(runtime: &Runtime, version: u64, offset: u64) -> Vec<u64> {
@@ -330,8 +327,7 @@ pub fn write(runtime: &Runtime, version: u64) -> Outcome {
 
 /// Expects exactly a version, at a checkpoint after which none was complete anywhere.
 pub fn verify(runtime: &Runtime, version: u64) -> Outcome {
-    attach(runtime)?;
-    let reopened = runtime.reopened().ok_or("a named segment that was made again")?;
+    let reopened = attach(runtime)?.reopened().ok_or("a named segment that was made again")?;
     if reopened.checkpoint == 0 || !reopened.is_newest() {
         return Err(format!("{reopened:?}").into());
     }

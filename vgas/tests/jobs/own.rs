@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, getppid, kill_process};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use vgas::{Change, Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Change, Counter, GlobalAddress, Rank, Runtime, SegmentOptions};
 use vgas_cache::page::PageIndex;
 use vgas_cache::pool::PageState;
 
@@ -98,7 +98,7 @@ fn word(at: u64) -> u64 {
 fn own(runtime: &Runtime, seed: u64) -> Outcome {
     // Four times the cache, so that most pages are on NVMe alone.
     let bytes = 4 * runtime.cache_layout().frames_bytes();
-    runtime.attach(&SegmentSpec { tiered_bytes: bytes, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(bytes))?;
     let page_bytes = runtime.page_bytes() as u64;
     let pages_all = bytes / page_bytes;
     let at = |offset: u64| GlobalAddress::tiered(Rank(0), offset);
@@ -108,7 +108,7 @@ fn own(runtime: &Runtime, seed: u64) -> Outcome {
         words[LOCK as usize / 8] = 0;
         runtime.put(at(begin), &words)?;
     }
-    let local = runtime.local()?;
+    let local = crate::scenarios::local(runtime)?;
     let pool = crate::client(runtime).pool().clone();
     let is_stored = |page: &u64| pool.peek(PageIndex(*page)).state() == PageState::Stored;
     // In no order that looks like a scan, for which more would be read.

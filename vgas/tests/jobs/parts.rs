@@ -4,7 +4,7 @@ use crate::Setting;
 use crate::scenarios::{Outcome, Scenario, with};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{Counter, GlobalAddress, Rank, Runtime, SegmentOptions};
 
 pub const ALL: &[Scenario] = &[Scenario {
     name: "parts",
@@ -62,7 +62,7 @@ fn parts(runtime: &Runtime, seed: u64) -> Outcome {
     let frames = runtime.cache_layout().frames_bytes() / page as u64;
     let frames = frames * u64::from(runtime.nodes());
     let bytes = (PAGES_PER_FRAME * frames / u64::from(ranks)) * page as u64;
-    runtime.attach(&SegmentSpec { tiered_bytes: bytes, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(bytes))?;
     // The last page is never written.
     let written = bytes - page as u64;
     for start in (0..written).step_by(page) {

@@ -9,9 +9,7 @@ use crate::scenarios::{Outcome, Scenario, with};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::{
-    Change, GlobalAddress, Kind, PinMode, Rank, Runtime, Segment, SegmentId, SegmentOptions, SegmentSpec,
-};
+use vgas::{Change, GlobalAddress, Kind, PinMode, Rank, Runtime, Segment, SegmentId, SegmentOptions};
 
 pub const ALL: &[Scenario] = &[Scenario { name: "pinned", settings, rank }];
 
@@ -37,10 +35,11 @@ const FIRST: u64 = 8192;
 const WORDS: u64 = 512;
 
 fn rank(runtime: &Runtime, seed: u64) -> Outcome {
-    if runtime.attach_segment(8, &SegmentOptions::pinned()).is_ok() {
-        return Err("a segment was attached before the first".into());
-    }
-    runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, pinned_bytes: FIRST, ..SegmentSpec::default() })?;
+    // A rank's own segment leaves room at the beginning for the first of all ranks.
+    let own = runtime.attach(&SegmentOptions::pinned(4096).independent())?;
+    runtime.attach(&SegmentOptions::tiered(1 << 20))?;
+    runtime.attach(&SegmentOptions::pinned(FIRST))?;
+    own.detach()?;
     refuse(runtime)?;
     at_random(runtime, seed)?;
     point(runtime)?;
@@ -51,28 +50,27 @@ fn rank(runtime: &Runtime, seed: u64) -> Outcome {
 /// What cannot be is an error on all ranks, and nothing is left of it.
 fn refuse(runtime: &Runtime) -> Outcome {
     let (me, ranks) = (runtime.rank().0, runtime.ranks());
-    let pinned = SegmentOptions::pinned;
+    let pinned = || SegmentOptions::pinned(0);
     let last = |one: u64, other: u64| if me == ranks - 1 { one } else { other };
-    let mixed = if me == 0 { SegmentOptions::default() } else { pinned() };
+    let mixed = if me == 0 { SegmentOptions::tiered(0) } else { pinned() };
     let wrong = [
         ("more than there is", 1 << 20, pinned()),
         ("more than there can be", u64::MAX, pinned()),
         ("too much of one rank", last(1 << 40, 4096), pinned()),
-        ("pages", 4096, SegmentOptions { page_bytes: 4096, ..pinned() }),
-        ("a name", 4096, SegmentOptions { name: Some("pinned".into()), ..pinned() }),
-        ("relaxed", 4096, SegmentOptions { relaxed: true, ..pinned() }),
+        ("pages", 4096, pinned().page_size(4096)),
+        ("a name", 4096, pinned().name("pinned")),
+        ("relaxed", 4096, pinned().relaxed(true)),
         ("two kinds", 4096, mixed),
     ];
     for (what, bytes, options) in wrong.into_iter().take(if ranks > 1 { 7 } else { 6 }) {
-        let refused = runtime.attach_segment(bytes, &options);
+        let refused = runtime.attach(&options.sized(bytes));
         let all = runtime.all_gatherv(&[u8::from(refused.is_err())])?;
         if all.iter().any(|is_refused| is_refused[..] != [1]) {
             return Err(format!("{what} was not refused everywhere: {refused:?}").into());
         }
     }
-    let first_pinned = Segment::numbered(SegmentId(1024));
-    if runtime.detach_segment(first_pinned).is_ok() || runtime.detach_own(first_pinned).is_ok() {
-        return Err("a segment that is none was detached".into());
+    if runtime.segment(Kind::Pinned, SegmentId(1024)).is_some() {
+        return Err("a segment that is none is there".into());
     }
     // Numbers of the one kind are none of the other.
     let me = Rank(me);
@@ -112,18 +110,18 @@ fn at_random(runtime: &Runtime, seed: u64) -> Outcome {
         match common.random_range(0..6) {
             0 | 1 if all.len() < 6 => {
                 let is_pinned = common.random_bool(0.7);
-                let options = if is_pinned { SegmentOptions::pinned() } else { SegmentOptions::default() };
+                let options = if is_pinned { SegmentOptions::pinned(0) } else { SegmentOptions::tiered(0) };
                 // Sizes differ by rank.
                 let bytes = 8 * WORDS * u64::from(ranks) + common.random_range(0..9000) * u64::from(me.0);
-                let segment = runtime.attach_segment(bytes, &options)?;
+                let segment = runtime.attach(&options.sized(bytes))?;
                 let words = vec![vec![0; WORDS as usize]; ranks as usize];
                 all.push(Known { segment, words });
             }
             2 if !all.is_empty() => {
                 let known = all.swap_remove(common.random_range(0..all.len()));
-                runtime.detach_segment(known.segment)?;
+                known.segment.detach()?;
                 let there = known.segment.address(Rank((me.0 + 1) % ranks), 0);
-                if runtime.get_value::<u64>(there).is_ok() || runtime.segment_bytes(known.segment, me) != 0 {
+                if runtime.get_value::<u64>(there).is_ok() || known.segment.bytes_of(me) != 0 {
                     return Err(format!("{:?} is used after it was detached", known.segment).into());
                 }
                 // The next may have its number.
@@ -180,12 +178,12 @@ fn at_random(runtime: &Runtime, seed: u64) -> Outcome {
         for (owner, words) in (0..).map(Rank).zip(&words) {
             let mut found = vec![0u64; WORDS as usize];
             runtime.get(segment.address(owner, 8 * stripe), &mut found)?;
-            let end = runtime.segment_bytes(segment, owner);
+            let end = segment.bytes_of(owner);
             if found != *words || runtime.get(segment.address(owner, end), &mut [0u8]).is_ok() {
                 return Err(format!("the part of {owner} of {segment:?} is wrong at the end").into());
             }
         }
-        runtime.detach_segment(segment)?;
+        segment.detach()?;
     }
     Ok(())
 }
@@ -193,7 +191,7 @@ fn at_random(runtime: &Runtime, seed: u64) -> Outcome {
 /// Ranks of a node use each other's parts by pointers; others see it.
 fn point(runtime: &Runtime) -> Outcome {
     let (me, ranks) = (runtime.rank(), runtime.ranks());
-    let segment = runtime.attach_segment(64 << 10, &SegmentOptions::pinned())?;
+    let segment = runtime.attach(&SegmentOptions::pinned(64 << 10))?;
     for owner in (0..ranks).map(Rank) {
         let is_here = runtime.layout().node_of(owner) == runtime.node()
             || runtime.settings().conduit == vgas::config::ConduitChoice::Smp;
@@ -212,12 +210,12 @@ fn point(runtime: &Runtime) -> Outcome {
     let next = segment.address(Rank((me.0 + 1) % ranks), 32 << 10);
     let counted: u64 = runtime.get_value(next)?;
     if counted != u64::from(ranks)
-        || runtime.local_of(segment, 5).is_ok()
+        || segment.local_pages(5).is_ok()
         || runtime.pin(next, PinMode::Read).is_ok()
     {
         return Err(format!("{counted} ranks have counted, or a pinned segment has pages").into());
     }
-    Ok(runtime.detach_segment(segment)?)
+    Ok(segment.detach()?)
 }
 
 /// A rank attaches one by itself, others learn of it, and of the next of the same number.
@@ -227,12 +225,12 @@ fn alone(runtime: &Runtime) -> Outcome {
     let before = u64::from((me.0 + ranks - 1) % ranks);
     for round in 0..5u64 {
         let bytes = 4096 * (round + 1) + 8 * u64::from(me.0);
-        let own = runtime.attach_own(bytes, &SegmentOptions::pinned())?;
+        let own = runtime.attach(&SegmentOptions::pinned(bytes).independent())?;
         // All have attached as many, so that numbers are the same.
         let there = own.address(next, 4096 * (round + 1) - 8);
         runtime.barrier()?;
-        runtime.learn(there)?;
-        if runtime.segment_bytes(own, next) != 4096 * (round + 1) + 8 * u64::from(next.0) {
+        runtime.open_remote(there)?;
+        if own.bytes_of(next) != 4096 * (round + 1) + 8 * u64::from(next.0) {
             return Err(format!("round {round}: the part of {next} has another size").into());
         }
         if runtime.get_value::<u64>(there)? != 0 {
@@ -245,20 +243,17 @@ fn alone(runtime: &Runtime) -> Outcome {
             return Err(format!("round {round}: {before} has put {found:#x}").into());
         }
         runtime.barrier()?;
-        if runtime.detach_segment(own).is_ok() {
-            return Err("an own segment was detached by all".into());
-        }
-        runtime.detach_own(own)?;
+        own.detach()?;
         runtime.barrier()?;
-        if runtime.learn(there).is_ok()
+        if runtime.open_remote(there).is_ok()
             || runtime.put_value(there, 1u64).is_ok()
-            || runtime.detach_own(own).is_ok()
+            || own.detach().is_ok()
         {
             return Err(format!("round {round}: an own segment is used after its end").into());
         }
         runtime.barrier()?;
     }
-    if runtime.attach_own(0, &SegmentOptions::pinned()).is_ok() {
+    if runtime.attach(&SegmentOptions::pinned(0).independent()).is_ok() {
         return Err("an own segment of nothing".into());
     }
     Ok(())
@@ -266,19 +261,19 @@ fn alone(runtime: &Runtime) -> Outcome {
 
 /// Goal: a rank that uses what another has given up without telling it is named by who notices.
 fn stale(runtime: &Runtime, _seed: u64) -> Outcome {
-    runtime.attach(&SegmentSpec { pinned_bytes: 4096, ..SegmentSpec::default() })?;
-    let there = Segment::numbered(SegmentId(1024 + 256)).address(Rank(0), 0);
+    runtime.attach(&SegmentOptions::pinned(4096))?;
+    let there = GlobalAddress { segment: SegmentId(1024 + 256), ..GlobalAddress::pinned(Rank(0), 0) };
     let own = match runtime.rank() {
-        Rank(0) => Some(runtime.attach_own(4096, &SegmentOptions::pinned())?),
+        Rank(0) => Some(runtime.attach(&SegmentOptions::pinned(4096).independent())?),
         _ => None,
     };
     runtime.barrier()?;
     if own.is_none() {
-        runtime.learn(there)?;
+        runtime.open_remote(there)?;
         runtime.put_value(there, 1u64)?;
     }
     runtime.barrier()?;
-    own.map_or(Ok(()), |own| runtime.detach_own(own))?;
+    own.as_ref().map_or(Ok(()), Segment::detach)?;
     runtime.barrier()?;
     match own {
         Some(_) => Ok(runtime.wait_until(|| false)?),

@@ -1,7 +1,7 @@
 //! What was started goes on by itself, while its rank polls, waits for something else, or computes without a call that waits.
 
 use crate::scenarios::{Outcome, answered, ask};
-use vgas::{GlobalAddress, Kind, Rank, Runtime, SegmentSpec};
+use vgas::{GlobalAddress, Kind, Rank, Runtime, SegmentOptions};
 
 const BYTES: u64 = 1 << 20;
 /// Of a rank's pinned segment: what others tell it.
@@ -18,7 +18,8 @@ enum Meanwhile {
 /// Goal: every form of put reaches its target, in segments of both kinds, although nobody tests it or waits for it. Method: the first half of the ranks starts it and leaves it alone; the other half looks for its bytes, and
 /// answers as the first half can see it: by a message, or by a word in its pinned memory.
 pub fn goes_on(runtime: &Runtime, _seed: u64) -> Outcome {
-    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, pinned_bytes: BYTES, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(BYTES))?;
+    runtime.attach(&SegmentOptions::pinned(BYTES))?;
     let me = runtime.rank().0;
     let half = runtime.ranks() / 2;
     let partner = Rank((me + half) % runtime.ranks());

@@ -5,7 +5,7 @@ use crate::scenarios::{Outcome, Scenario, with};
 use crate::services::{Hand, Order};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use vgas::{Change, Counter, GlobalAddress, PinMode, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
+use vgas::{Change, Counter, GlobalAddress, PinMode, Rank, Runtime, Segment, SegmentOptions};
 
 pub const ALL: &[Scenario] = &[Scenario {
     name: "reads_write_nothing",
@@ -47,32 +47,29 @@ fn check(owner: Rank, offset: u64, words: &[u64], how: &str) -> Outcome {
 /// Goal: reads by all ways leave the count of pages written to NVMe as it is, in segments of every kind. Method: all is written and
 /// evicted first; after the reads all is evicted again, so that a page which is dirty would be counted.
 fn reads(runtime: &Runtime, seed: u64) -> Outcome {
-    let base = SegmentOptions::with_pages_of(PAGE as u32);
+    let base = SegmentOptions::tiered(0).page_size(PAGE as u32);
     let kinds = [
         ("plain", base.clone()),
-        ("relaxed", SegmentOptions { relaxed: true, ..base.clone() }),
-        ("home_only", SegmentOptions { home_only: true, ..base.clone() }),
-        ("in_place", SegmentOptions { in_place: true, ..base.clone() }),
-        ("streamed", SegmentOptions { streamed: true, ..base.clone() }),
-        ("without read_ahead", SegmentOptions { read_ahead: false, ..base.clone() }),
-        (
-            "home_only, without read_ahead",
-            SegmentOptions { home_only: true, read_ahead: false, ..base.clone() },
-        ),
+        ("relaxed", base.clone().relaxed(true)),
+        ("home_only", base.clone().home_only(true)),
+        ("in_place", base.clone().in_place(true)),
+        ("streamed", base.clone().streamed(true)),
+        ("without read_ahead", base.clone().read_ahead(false)),
+        ("home_only, without read_ahead", base.clone().home_only(true).read_ahead(false)),
     ];
-    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, home_only: true, ..SegmentSpec::default() })?;
-    let sweep = runtime.attach_segment(SWEPT, &base)?;
-    one_kind(runtime, seed, "the first", Segment::FIRST, sweep)?;
+    runtime.attach(&SegmentOptions::tiered(BYTES).home_only(true))?;
+    let sweep = runtime.attach(&base.sized(SWEPT))?;
+    one_kind(runtime, seed, "the first", &crate::scenarios::first(runtime), &sweep)?;
     for (kind, options) in kinds {
-        let segment = runtime.attach_segment(BYTES, &options)?;
-        one_kind(runtime, seed, kind, segment, sweep)?;
-        runtime.detach_segment(segment)?;
+        let segment = runtime.attach(&options.sized(BYTES))?;
+        one_kind(runtime, seed, kind, &segment, &sweep)?;
+        segment.detach()?;
     }
     Ok(())
 }
 
 /// All ranks read zeros until nothing is written back any more; how many pages have been written since the job began.
-fn evict_all(runtime: &Runtime, sweep: Segment) -> Result<u64, Box<dyn std::error::Error>> {
+fn evict_all(runtime: &Runtime, sweep: &Segment) -> Result<u64, Box<dyn std::error::Error>> {
     let written = || -> vgas::Result<u64> {
         runtime.barrier()?;
         let counted = runtime.statistics()?.get(Counter::NvmWrites);
@@ -96,7 +93,7 @@ fn evict_all(runtime: &Runtime, sweep: Segment) -> Result<u64, Box<dyn std::erro
     Err("pages are written back for ever".into())
 }
 
-fn one_kind(runtime: &Runtime, seed: u64, kind: &str, segment: Segment, sweep: Segment) -> Outcome {
+fn one_kind(runtime: &Runtime, seed: u64, kind: &str, segment: &Segment, sweep: &Segment) -> Outcome {
     let me = runtime.rank();
     let words: Vec<u64> = (0..BYTES).step_by(8).map(|offset| content(me, offset)).collect();
     runtime.put(segment.address(me, 0), &words)?;
@@ -112,7 +109,7 @@ fn one_kind(runtime: &Runtime, seed: u64, kind: &str, segment: Segment, sweep: S
             return Err(format!("{kind}: each round of gets writes pages to NVMe").into());
         }
     }
-    type Way = fn(&Runtime, u64, Segment) -> Outcome;
+    type Way = fn(&Runtime, u64, &Segment) -> Outcome;
     let ways: [(&str, Way); 6] = [
         ("gets", gets),
         ("small gets", small_gets),
@@ -140,7 +137,7 @@ fn one_kind(runtime: &Runtime, seed: u64, kind: &str, segment: Segment, sweep: S
     Ok(())
 }
 
-fn gets(runtime: &Runtime, _: u64, segment: Segment) -> Outcome {
+fn gets(runtime: &Runtime, _: u64, segment: &Segment) -> Outcome {
     let mut words = vec![0u64; (BYTES / 8) as usize];
     for owner in (0..runtime.ranks()).map(Rank) {
         runtime.get(segment.address(owner, 0), &mut words)?;
@@ -155,7 +152,7 @@ fn gets(runtime: &Runtime, _: u64, segment: Segment) -> Outcome {
     Ok(())
 }
 
-fn small_gets(runtime: &Runtime, seed: u64, segment: Segment) -> Outcome {
+fn small_gets(runtime: &Runtime, seed: u64, segment: &Segment) -> Outcome {
     let mut random = ChaCha8Rng::seed_from_u64(seed ^ u64::from(runtime.rank().0));
     for _ in 0..400 {
         let owner = Rank(random.random_range(0..runtime.ranks()));
@@ -166,7 +163,7 @@ fn small_gets(runtime: &Runtime, seed: u64, segment: Segment) -> Outcome {
     Ok(())
 }
 
-fn gets_nb(runtime: &Runtime, _: u64, segment: Segment) -> Outcome {
+fn gets_nb(runtime: &Runtime, _: u64, segment: &Segment) -> Outcome {
     let pieces = |owner| (0..BYTES).step_by(5 * 4096).map(move |offset| (owner, offset.min(BYTES - 4096)));
     let places: Vec<(Rank, u64)> = (0..runtime.ranks()).map(Rank).flat_map(pieces).collect();
     for some in places.chunks(16) {
@@ -181,7 +178,7 @@ fn gets_nb(runtime: &Runtime, _: u64, segment: Segment) -> Outcome {
     Ok(())
 }
 
-fn pins(runtime: &Runtime, _: u64, segment: Segment) -> Outcome {
+fn pins(runtime: &Runtime, _: u64, segment: &Segment) -> Outcome {
     for offset in (0..BYTES).step_by(PAGE as usize) {
         let page = runtime.pin(segment.address(runtime.rank(), offset), PinMode::Read)?;
         check(runtime.rank(), offset, &[page.get_value(0)?], "a pin")?;
@@ -190,7 +187,7 @@ fn pins(runtime: &Runtime, _: u64, segment: Segment) -> Outcome {
 }
 
 /// Loads from the own part, also of pages that other nodes have copies of, and from parts of ranks of the node.
-fn pointers(runtime: &Runtime, _: u64, segment: Segment) -> Outcome {
+fn pointers(runtime: &Runtime, _: u64, segment: &Segment) -> Outcome {
     let me = runtime.rank();
     let mut page = vec![0u64; (PAGE / 8) as usize];
     for owner in (0..runtime.ranks()).map(Rank) {
@@ -208,15 +205,15 @@ fn pointers(runtime: &Runtime, _: u64, segment: Segment) -> Outcome {
         }
         Ok(())
     };
-    if segment == Segment::FIRST {
-        load(me, runtime.local()?.base())?;
+    if *segment == crate::scenarios::first(runtime) {
+        load(me, crate::scenarios::local(runtime)?.base())?;
     } else {
-        let part = runtime.local_of(segment, MAPPED)?;
+        let part = segment.local_pages(MAPPED)?;
         load(me, part.base())?;
         runtime.barrier()?;
         drop(part);
         for owner in runtime.layout().ranks_of(runtime.node()).map(Rank).filter(|owner| *owner != me) {
-            load(owner, runtime.local_of_mate(segment, owner, MAPPED)?.base())?;
+            load(owner, segment.local_of_peer(owner, MAPPED)?.base())?;
         }
     }
     runtime.barrier()?;
@@ -224,10 +221,10 @@ fn pointers(runtime: &Runtime, _: u64, segment: Segment) -> Outcome {
 }
 
 /// What services read of the first segment, and updates that change nothing.
-fn services(runtime: &Runtime, _: u64, segment: Segment) -> Outcome {
+fn services(runtime: &Runtime, _: u64, segment: &Segment) -> Outcome {
     for owner in (0..runtime.ranks()).map(Rank) {
         let home = runtime.layout().node_of(owner);
-        if segment == Segment::FIRST {
+        if *segment == crate::scenarios::first(runtime) {
             for offset in (0..BYTES).step_by(32 << 10) {
                 let found = runtime.call::<Hand>(home, &Order::Read(owner.0, offset, 32 << 10))??;
                 let words: Vec<u64> =
@@ -235,7 +232,7 @@ fn services(runtime: &Runtime, _: u64, segment: Segment) -> Outcome {
                 check(owner, offset, &words, "a service")?;
             }
         }
-        if segment == Segment::FIRST {
+        if *segment == crate::scenarios::first(runtime) {
             for offset in (0..BYTES).step_by(PAGE as usize) {
                 let at: GlobalAddress = segment.address(owner, offset);
                 check(owner, offset, &[runtime.update(at, Change::Or(0u64))?], "an update")?;

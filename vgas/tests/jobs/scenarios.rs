@@ -5,7 +5,10 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vgas::{Arrived, Change, Counter, GlobalAddress, Rank, Runtime, SegmentSpec};
+use vgas::{
+    Arrived, Change, Counter, GlobalAddress, Kind, LocalPart, Rank, Runtime, Segment, SegmentId,
+    SegmentOptions,
+};
 
 pub type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -230,20 +233,21 @@ pub fn all() -> impl Iterator<Item = (&'static Scenario, Option<&'static str>)> 
 }
 
 /// Goal: what is wrong with one rank's call is an error on every rank, and nobody waits for ever. Method: one rank asks for
-/// too much of each segment, the others for nothing wrong; then one reduces a value of another size.
+/// too much of each kind of segment, the others for nothing wrong; then one reduces a value of another size.
 fn refused(runtime: &Runtime, _seed: u64) -> Outcome {
-    let (bytes, expected) = match runtime.rank().0 {
-        1 => ([65 << 20, 0], "segment.tiered_max"),
-        2 => ([4096, 2 << 20], "segment.pinned_max"),
-        _ => ([4096, 4096], "rank 1 could not attach its segments"),
-    };
-    let [tiered_bytes, pinned_bytes] = bytes;
-    let attached = runtime.attach(&SegmentSpec { tiered_bytes, pinned_bytes, ..SegmentSpec::default() });
+    let me = runtime.rank().0;
+    let says = |rank: u32, own: &'static str, others: &'static str| if me == rank { own } else { others };
+    let tiered = runtime.attach(&SegmentOptions::tiered(if me == 1 { 65 << 20 } else { 4096 }));
+    let pinned = runtime.attach(&SegmentOptions::pinned(if me == 2 { 2 << 20 } else { 4096 }));
     let reduced = match runtime.rank().0 {
         0 => runtime.all_reduce(1u8, |a, b| a + b).map(u64::from),
         _ => runtime.all_reduce(1u64, |a, b| a + b),
     };
-    for (result, expected) in [(attached.map(|()| 0), expected), (reduced, "bytes in an all-reduce")] {
+    let attached = [
+        (tiered.map(|_| 0), says(1, "segment.tiered_max", "rank 1 could not attach its segment")),
+        (pinned.map(|_| 0), says(2, "segment.pinned_max", "rank 2 could not attach its segment")),
+    ];
+    for (result, expected) in attached.into_iter().chain([(reduced, "bytes in an all-reduce")]) {
         match result {
             Err(error) if error.to_string().contains(expected) => {}
             other => return Err(format!("{other:?} without {expected:?}").into()),
@@ -266,13 +270,13 @@ fn too_early(runtime: &Runtime, _seed: u64) -> Outcome {
         }
     }
     runtime.barrier()?;
-    runtime.attach(&SegmentSpec { pinned_bytes: 4096, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::pinned(4096))?;
     Ok(runtime.put_value(GlobalAddress::pinned(right, 0), 1u64)?)
 }
 
 /// Goal: a tiered segment in a job of pinned ones is refused when the folder cannot be used, and the job goes on.
 fn no_folder(runtime: &Runtime, _seed: u64) -> Outcome {
-    match runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() }) {
+    match runtime.attach(&SegmentOptions::tiered(1 << 20)) {
         Err(error) if error.to_string().contains("cannot open the folder /nonexistent") => {
             Ok(runtime.barrier()?)
         }
@@ -363,7 +367,19 @@ pub fn run_rank(name: &str, seed: u64) -> ExitCode {
 }
 
 pub fn attach(runtime: &Runtime, bytes: u64) -> vgas::Result<()> {
-    runtime.attach(&SegmentSpec { tiered_bytes: bytes, ..SegmentSpec::default() })
+    runtime.attach(&SegmentOptions::tiered(bytes)).map(drop)
+}
+
+/// The tiered segment that a scenario has attached first, with pages of the usual size.
+pub fn first(runtime: &Runtime) -> Segment {
+    runtime.segment(Kind::Tiered, SegmentId::FIRST).expect("the scenario has attached a segment")
+}
+
+/// This rank's part of it as memory, until the end of the job.
+pub fn local(runtime: &Runtime) -> vgas::Result<LocalPart> {
+    let local = first(runtime).local()?;
+    std::mem::forget(local.clone());
+    Ok(local)
 }
 
 /// Goal: a put is seen by its target's own get after a barrier.
@@ -383,7 +399,8 @@ fn ring(runtime: &Runtime, _seed: u64) -> Outcome {
 /// Goal: processes draw tickets from each other's words without losing one, whichever way an update takes.
 fn atomics(runtime: &Runtime, _seed: u64) -> Outcome {
     const ROUNDS: u64 = 100;
-    runtime.attach(&SegmentSpec { pinned_bytes: 4096, tiered_bytes: 1 << 20, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(1 << 20))?;
+    runtime.attach(&SegmentOptions::pinned(4096))?;
     let ranks = u64::from(runtime.ranks());
     let word = |rank: u32| GlobalAddress::pinned(Rank(rank), 64);
     let mut last = vec![None; ranks as usize];
@@ -417,11 +434,11 @@ fn tiered_atomics(runtime: &Runtime) -> Outcome {
     const ROUNDS: u64 = 40;
     const WORDS: u64 = 64;
     let (me, ranks) = (runtime.rank(), u64::from(runtime.ranks()));
-    let bytes = runtime.tiered_bytes(me);
+    let bytes = first(runtime).bytes_of(me);
     // Some in the same page, some in others, of 8 bytes each: two sums of 4, or one.
     let word =
         |rank: u64, index: u64| GlobalAddress::tiered(Rank(rank as u32), index * 8 + index % 4 * (bytes / 4));
-    let local = runtime.local()?;
+    let local = local(runtime)?;
     let mut random = ChaCha8Rng::seed_from_u64(u64::from(me.0));
     let mut page = vec![0u8; 4096];
     for round in 0..ROUNDS {

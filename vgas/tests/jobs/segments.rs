@@ -9,7 +9,7 @@ use crate::scenarios::Outcome;
 use rustix::process::{Resource, Rlimit};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use vgas::{Change, GlobalAddress, PinMode, Rank, Runtime, Segment, SegmentOptions, SegmentSpec};
+use vgas::{Change, GlobalAddress, PinMode, Rank, Runtime, Segment, SegmentOptions};
 
 const SETTINGS: [(&str, &str); 3] =
     [("cache.size", "32MiB"), ("cache.page", "64KiB"), ("segment.tiered_max", "256MiB")];
@@ -42,28 +42,22 @@ const MATRIX: u64 = 24 << 20;
 const SHARED: u64 = 256 << 10;
 
 pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
-    if runtime.attach_segment(4096, &SegmentOptions::default()).is_ok() {
-        return Err("a segment was attached before the first".into());
-    }
-    runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(1 << 20))?;
     refuse(runtime)?;
-    let records = runtime.attach_segment(RECORDS, &SegmentOptions::with_pages_of(4 << 10))?;
-    let matrix = runtime
-        .attach_segment(MATRIX, &SegmentOptions { weight: 2, ..SegmentOptions::with_pages_of(1 << 20) })?;
-    let shared = runtime.attach_segment(
-        SHARED,
-        &SegmentOptions { home_only: true, weight: 4, ..SegmentOptions::with_pages_of(16 << 10) },
-    )?;
-    if [records, matrix, shared].map(|segment| segment.id().0) != [1, 2, 3] {
+    let records = runtime.attach(&SegmentOptions::tiered(RECORDS).page_size(4 << 10))?;
+    let matrix = runtime.attach(&SegmentOptions::tiered(MATRIX).page_size(1 << 20).weight(2))?;
+    let shared =
+        runtime.attach(&SegmentOptions::tiered(SHARED).page_size(16 << 10).home_only(true).weight(4))?;
+    if [&records, &matrix, &shared].map(|segment| segment.id().0) != [1, 2, 3] {
         return Err(format!("{records:?}, {matrix:?}, {shared:?}").into());
     }
     for round in 0..2 {
-        fill(runtime, &[Segment::FIRST, records, matrix, shared], seed + round)?;
+        fill(runtime, &[&crate::scenarios::first(runtime), &records, &matrix, &shared], seed + round)?;
     }
-    count(runtime, &[records, matrix, shared])?;
-    stay_at_home(runtime, shared)?;
-    point(runtime, records)?;
-    come_and_go(runtime, matrix, records)?;
+    count(runtime, &[&records, &matrix, &shared])?;
+    stay_at_home(runtime, &shared)?;
+    point(runtime, &records)?;
+    come_and_go(runtime, &matrix, &records)?;
     alone(runtime)?;
     leave_room(runtime)?;
     runtime.checkpoint()?;
@@ -82,23 +76,20 @@ fn same_everywhere(runtime: &Runtime, what: &str, result: vgas::Result<Segment>)
 /// What cannot be is an error on all ranks, and nothing is left of it.
 fn refuse(runtime: &Runtime) -> Outcome {
     let (me, ranks) = (runtime.rank().0, runtime.ranks());
-    let with_pages = |page_bytes| SegmentOptions::with_pages_of(page_bytes);
-    same_everywhere(runtime, "a page of 5000 bytes", runtime.attach_segment(1, &with_pages(5000)))?;
-    same_everywhere(runtime, "a page of 8 MiB", runtime.attach_segment(1, &with_pages(8 << 20)))?;
-    same_everywhere(runtime, "a page beyond a sixteenth", runtime.attach_segment(1, &with_pages(4 << 20)))?;
-    let none = SegmentOptions { weight: 0, ..SegmentOptions::default() };
-    same_everywhere(runtime, "no weight", runtime.attach_segment(1, &none))?;
-    let most = runtime.attach_segment(256 << 20, &SegmentOptions::default());
+    let with_pages = |page_bytes| SegmentOptions::tiered(0).page_size(page_bytes);
+    same_everywhere(runtime, "a page of 5000 bytes", runtime.attach(&with_pages(5000).sized(1)))?;
+    same_everywhere(runtime, "a page of 8 MiB", runtime.attach(&(with_pages(8 << 20)).sized(1)))?;
+    same_everywhere(runtime, "a page beyond a sixteenth", runtime.attach(&(with_pages(4 << 20)).sized(1)))?;
+    let none = SegmentOptions::tiered(0).weight(0);
+    same_everywhere(runtime, "no weight", runtime.attach(&none.sized(1)))?;
+    let most = runtime.attach(&SegmentOptions::tiered(256 << 20));
     same_everywhere(runtime, "more than there may be", most)?;
     if ranks > 1 {
         let one = if me == ranks - 1 { 1 << 40 } else { 4096 };
-        let refused = runtime.attach_segment(one, &SegmentOptions::default());
+        let refused = runtime.attach(&SegmentOptions::tiered(one));
         same_everywhere(runtime, "a rank's petabyte", refused)?;
-        let different = SegmentOptions { relaxed: me == 0, ..SegmentOptions::default() };
-        same_everywhere(runtime, "different options", runtime.attach_segment(4096, &different))?;
-    }
-    if runtime.detach_segment(Segment::FIRST).is_ok() {
-        return Err("the first segment was detached".into());
+        let different = SegmentOptions::tiered(0).relaxed(me == 0);
+        same_everywhere(runtime, "different options", runtime.attach(&different.sized(4096)))?;
     }
     Ok(())
 }
@@ -106,14 +97,14 @@ fn refuse(runtime: &Runtime) -> Outcome {
 /// Goal: what was refused can be tried again at once: nothing that is left of it, on whichever rank, meets its successor, which has the
 /// same number. Many times, because ranks that share a node must get in each other's way.
 pub fn again(runtime: &Runtime, _seed: u64) -> Outcome {
-    runtime.attach(&SegmentSpec { tiered_bytes: 4096, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(4096))?;
     let (me, ranks) = (runtime.rank().0, runtime.ranks());
     for round in 0..300 {
         let bytes = if me == round % ranks { 1 << 40 } else { 4096 };
-        if runtime.attach_segment(bytes, &SegmentOptions::default()).is_ok() {
+        if runtime.attach(&SegmentOptions::tiered(bytes)).is_ok() {
             return Err("a petabyte was attached".into());
         }
-        let segment = runtime.attach_segment(4096, &SegmentOptions::default())?;
+        let segment = runtime.attach(&SegmentOptions::tiered(4096))?;
         if segment.id().0 != 1 {
             return Err(format!("{segment:?} is not the first beside the first").into());
         }
@@ -125,7 +116,7 @@ pub fn again(runtime: &Runtime, _seed: u64) -> Outcome {
             return Err(format!("round {round}: found {found}").into());
         }
         runtime.barrier()?;
-        runtime.detach_segment(segment)?;
+        segment.detach()?;
     }
     Ok(())
 }
@@ -143,12 +134,12 @@ pub fn settings_of_too_many_sizes() -> Vec<Setting> {
 
 /// Goal: a size that can never have room beside the others is refused at once, with the numbers, and the others go on.
 pub fn too_many_sizes(runtime: &Runtime, seed: u64) -> Outcome {
-    runtime.attach(&SegmentSpec { tiered_bytes: 64 << 10, ..SegmentSpec::default() })?;
-    let mut segments = vec![Segment::FIRST];
+    runtime.attach(&SegmentOptions::tiered(64 << 10))?;
+    let mut segments = vec![crate::scenarios::first(runtime)];
     let mut refused = None;
     for bytes in [256 << 10, 128 << 10, 64 << 10, 32 << 10] {
         let began = Instant::now();
-        match runtime.attach_segment(1 << 20, &SegmentOptions::with_pages_of(bytes)) {
+        match runtime.attach(&SegmentOptions::tiered(1 << 20).page_size(bytes)) {
             Ok(segment) => segments.push(segment),
             Err(error) => {
                 refused = Some((error.to_string(), began.elapsed()));
@@ -160,7 +151,7 @@ pub fn too_many_sizes(runtime: &Runtime, seed: u64) -> Outcome {
     if !said.contains("blocks") || took.as_secs() >= 5 {
         return Err(format!("refused after {took:?}: {said}").into());
     }
-    fill(runtime, &segments, seed)
+    fill(runtime, &segments.iter().collect::<Vec<_>>(), seed)
 }
 
 pub fn settings_of_a_full_disk() -> Vec<Setting> {
@@ -175,13 +166,13 @@ pub fn full_disk(runtime: &Runtime, seed: u64) -> Outcome {
     // More than the cache has: what was put last has not been stored. The few frames that the home keeps free are less than a block of 1 MiB,
     // so that none is empty.
     const BYTES: u64 = 32 << 20;
-    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(BYTES))?;
     let content: Vec<u8> = (0..BYTES / 8).flat_map(|word| (seed ^ word).to_le_bytes()).collect();
     runtime.put(GlobalAddress::tiered(Rank(0), 0), &content)?;
     let daemon = rustix::process::getppid();
     let before = rustix::process::getrlimit(Resource::Fsize);
     rustix::process::prlimit(daemon, Resource::Fsize, Rlimit { current: Some(4096), ..before })?;
-    let attach = || runtime.attach_segment(1 << 20, &SegmentOptions::with_pages_of(1 << 20));
+    let attach = || runtime.attach(&SegmentOptions::tiered(1 << 20).page_size(1 << 20));
     let began = Instant::now();
     let refused = attach();
     let took = began.elapsed();
@@ -205,33 +196,33 @@ pub fn full_disk(runtime: &Runtime, seed: u64) -> Outcome {
     if found == content { Ok(()) } else { Err("what could not be stored for a while is lost".into()) }
 }
 
-fn pattern(seed: u64, segment: Segment, owner: u32, offset: u64) -> u64 {
+fn pattern(seed: u64, segment: &Segment, owner: u32, offset: u64) -> u64 {
     let mixed = seed ^ u64::from(segment.id().0) << 48 ^ u64::from(owner) << 40 ^ offset;
     mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1
 }
 
 /// Each rank writes its neighbour's parts, in pieces that cross pages, and reads everybody's: more than the caches hold.
-fn fill(runtime: &Runtime, segments: &[Segment], seed: u64) -> Outcome {
+fn fill(runtime: &Runtime, segments: &[&Segment], seed: u64) -> Outcome {
     let (me, ranks) = (runtime.rank().0, runtime.ranks());
     let neighbour = (me + 1) % ranks;
     const STEP: u64 = 40_960;
-    let words = |segment: Segment, owner: u32, offset: u64, bytes: u64| -> Vec<u8> {
+    let words = |segment: &Segment, owner: u32, offset: u64, bytes: u64| -> Vec<u8> {
         let words = (offset..offset + bytes).step_by(8);
         words.flat_map(|at| pattern(seed, segment, owner, at).to_le_bytes()).collect()
     };
-    let pieces = |segment: Segment| {
-        let bytes = runtime.segment_bytes(segment, Rank(neighbour));
+    let pieces = |segment: &Segment| {
+        let bytes = segment.bytes_of(Rank(neighbour));
         (0..bytes).step_by(STEP as usize).map(move |offset| (offset, STEP.min(bytes - offset)))
     };
-    for &segment in segments {
+    for segment in segments {
         for (offset, bytes) in pieces(segment) {
             let content = words(segment, neighbour, offset, bytes);
             runtime.put(segment.address(Rank(neighbour), offset), &content)?;
         }
     }
     runtime.barrier()?;
-    for &segment in segments {
-        let bytes = runtime.segment_bytes(segment, Rank(neighbour));
+    for segment in segments {
+        let bytes = segment.bytes_of(Rank(neighbour));
         runtime.prefetch(segment.address(Rank(neighbour), 0), bytes.min(1 << 20))?;
         for owner in 0..ranks {
             for (offset, bytes) in pieces(segment) {
@@ -252,9 +243,9 @@ fn fill(runtime: &Runtime, segments: &[Segment], seed: u64) -> Outcome {
 }
 
 /// Atomics, locks and pins do not care which segment it is.
-fn count(runtime: &Runtime, segments: &[Segment]) -> Outcome {
+fn count(runtime: &Runtime, segments: &[&Segment]) -> Outcome {
     let ranks = runtime.ranks();
-    for &segment in segments {
+    for segment in segments {
         let word = segment.address(Rank(ranks - 1), 8192);
         if runtime.rank().0 == 0 {
             runtime.put(segment.address(Rank(ranks - 1), 8192), &[0; 64])?;
@@ -275,7 +266,7 @@ fn count(runtime: &Runtime, segments: &[Segment]) -> Outcome {
         if sums != [u64::from(20 * ranks); 2] {
             return Err(format!("{segment:?} has counted {sums:?}").into());
         }
-        if segment != segments[2] {
+        if *segment != segments[2] {
             let pin = runtime.pin(word, PinMode::Read)?;
             let size = crate::client(runtime).page_size_of((segment.id(), Rank(0))).bytes();
             if pin.range().end - pin.range().start != u64::from(size) {
@@ -288,7 +279,7 @@ fn count(runtime: &Runtime, segments: &[Segment]) -> Outcome {
 }
 
 /// Of a segment whose pages stay at home, other nodes have no copies, whatever they do.
-fn stay_at_home(runtime: &Runtime, segment: Segment) -> Outcome {
+fn stay_at_home(runtime: &Runtime, segment: &Segment) -> Outcome {
     let (pool, layout) = (crate::client(runtime).pool(), runtime.layout());
     for owner in (0..runtime.ranks()).map(Rank) {
         let Some(partition) = crate::client(runtime).partition((segment.id(), owner)) else {
@@ -307,10 +298,13 @@ fn stay_at_home(runtime: &Runtime, segment: Segment) -> Outcome {
 }
 
 /// An owner uses its part by pointers; others see it.
-fn point(runtime: &Runtime, segment: Segment) -> Outcome {
+fn point(runtime: &Runtime, segment: &Segment) -> Outcome {
     let (me, ranks) = (runtime.rank().0, runtime.ranks());
+    if segment.local_pages(u32::MAX).is_ok() {
+        return Err("more pages are mapped than there may be".into());
+    }
     {
-        let local = runtime.local_of(segment, 8)?;
+        let local = segment.local_pages(8)?;
         // More pages than may be mapped, and one that the other side is to see.
         for at in (0..RECORDS).step_by(64 << 10) {
             let word = local.address_of(at).ok_or("no address")?.cast::<u64>();
@@ -321,7 +315,7 @@ fn point(runtime: &Runtime, segment: Segment) -> Outcome {
         let from = local.address_of(64 << 10).ok_or("no address")?;
         // SAFETY: the rule of this file: nobody writes the word meanwhile.
         let own = unsafe { std::slice::from_raw_parts(from, 8) };
-        runtime.put(Segment::FIRST.address(Rank((me + 1) % ranks), 512), own)?;
+        runtime.put(crate::scenarios::first(runtime).address(Rank((me + 1) % ranks), 512), own)?;
         runtime.barrier()?;
         for owner in 0..ranks {
             let found: u64 = runtime.get_value(segment.address(Rank(owner), 128 << 10))?;
@@ -329,15 +323,12 @@ fn point(runtime: &Runtime, segment: Segment) -> Outcome {
                 return Err(format!("rank {owner} has stored {found:#x}").into());
             }
         }
-        let found: u64 = runtime.get_value(Segment::FIRST.address(runtime.rank(), 512))?;
+        let found: u64 = runtime.get_value(crate::scenarios::first(runtime).address(runtime.rank(), 512))?;
         let before = (me + ranks - 1) % ranks;
         if found != u64::from(before) << 32 | 64 << 10 {
             return Err(format!("rank {before} has put {found:#x}").into());
         }
-        if runtime.local_of(segment, u32::MAX).is_ok() {
-            return Err("more pages are mapped than there may be".into());
-        }
-        match runtime.detach_segment(segment) {
+        match segment.detach() {
             Err(why) if why.to_string().contains("is open by pointers in rank 0") => {}
             other => return Err(format!("detached while it is open: {other:?}").into()),
         }
@@ -357,19 +348,17 @@ fn alone(runtime: &Runtime) -> Outcome {
     let next = Rank((me.0 + 1) % ranks);
     for round in 0..4u64 {
         let page_bytes = [4 << 10, 64 << 10, 256 << 10][(round as usize + me.0 as usize) % 3];
-        let own = runtime.attach_own(1 << 20, &SegmentOptions::with_pages_of(page_bytes))?;
+        let own = runtime.attach(&SegmentOptions::tiered(1 << 20).page_size(page_bytes).independent())?;
         let numbers = runtime.all_gatherv(&own.id().0.to_le_bytes())?;
-        let of = |rank: Rank| -> Result<Segment, std::array::TryFromSliceError> {
-            let number = u16::from_le_bytes(numbers[rank.0 as usize].as_slice().try_into()?);
-            Ok(Segment::numbered(vgas::SegmentId(number)))
-        };
-        let there = of(next)?.address(next, 300_000);
+        let number = u16::from_le_bytes(numbers[next.0 as usize].as_slice().try_into()?);
+        let there =
+            GlobalAddress { segment: vgas::SegmentId(number), ..GlobalAddress::tiered(next, 300_000) };
         // The ranks of a node know what one of them does.
         let is_elsewhere = runtime.layout().node_of(next) != runtime.node();
         if is_elsewhere && round == 0 && runtime.put(there, &[1]).is_ok() {
             return Err("an own segment of another rank was used before it was learnt of".into());
         }
-        runtime.learn(there)?;
+        runtime.open_remote(there)?;
         runtime.put_value(there, round << 32 | u64::from(me.0))?;
         runtime.update(GlobalAddress { offset: 300_008, ..there }, Change::Add(7u64))?;
         runtime.barrier()?;
@@ -380,25 +369,22 @@ fn alone(runtime: &Runtime) -> Outcome {
             return Err(format!("round {round}: an own segment is wrong").into());
         }
         runtime.barrier()?;
-        if runtime.detach_segment(own).is_ok() {
-            return Err("an own segment was detached by all".into());
-        }
-        runtime.detach_own(own)?;
+        own.detach()?;
         runtime.barrier()?;
         let gone = [
             runtime.get(there, &mut [0; 8]).is_err(),
             runtime.put(there, &[0; 8]).is_err(),
             runtime.update(there, Change::Add(1u64)).is_err(),
             runtime.get(own.address(me, 0), &mut [0; 8]).is_err(),
-            runtime.detach_own(own).is_err(),
+            own.detach().is_err(),
         ];
         if gone != [true; 5] {
             return Err(format!("a segment that was given up is used: {gone:?}").into());
         }
         runtime.barrier()?;
     }
-    let nowhere = Segment::numbered(vgas::SegmentId(1000)).address(next, 0);
-    if ranks > 1 && runtime.learn(nowhere).is_ok() {
+    let nowhere = GlobalAddress { segment: vgas::SegmentId(1000), ..GlobalAddress::tiered(next, 0) };
+    if ranks > 1 && runtime.open_remote(nowhere).is_ok() {
         return Err("a segment that is none was learnt of".into());
     }
     Ok(())
@@ -413,43 +399,40 @@ fn leave_room(runtime: &Runtime) -> Outcome {
     const BYTES: u64 = 40 << 20;
     let me = runtime.rank();
     let mut piece = vec![0_u8; 1 << 20];
-    let mut read = |segment: Segment| -> vgas::Result<()> {
+    let mut read = |segment: &Segment| -> vgas::Result<()> {
         (0..BYTES)
             .step_by(1 << 20)
             .try_for_each(|offset| runtime.get(segment.address(me, offset), &mut piece))
     };
-    let filling = runtime.attach_segment(BYTES, &SegmentOptions::default())?;
-    read(filling)?;
+    let filling = runtime.attach(&SegmentOptions::tiered(BYTES))?;
+    read(&filling)?;
     runtime.barrier()?;
-    runtime.detach_segment(filling)?;
+    filling.detach()?;
     for page_bytes in [4 << 10, 256 << 10] {
-        let other = runtime.attach_segment(BYTES, &SegmentOptions::with_pages_of(page_bytes))?;
-        read(other)?;
+        let other = runtime.attach(&SegmentOptions::tiered(BYTES).page_size(page_bytes))?;
+        read(&other)?;
         runtime.barrier()?;
-        runtime.detach_segment(other)?;
+        other.detach()?;
     }
     Ok(())
 }
 
 /// A segment that is given up is gone, its number and its memory are used again, and the new one is zeros.
-fn come_and_go(runtime: &Runtime, segment: Segment, other: Segment) -> Outcome {
+fn come_and_go(runtime: &Runtime, segment: &Segment, other: &Segment) -> Outcome {
     let me = runtime.rank();
     let kept: u64 = runtime.get_value(other.address(me, 4096))?;
     runtime.barrier()?;
-    runtime.detach_segment(segment)?;
-    if runtime.get(segment.address(me, 0), &mut [0; 8]).is_ok() || runtime.detach_segment(segment).is_ok() {
+    segment.detach()?;
+    if runtime.get(segment.address(me, 0), &mut [0; 8]).is_ok() || segment.detach().is_ok() {
         return Err("a segment that was given up is used".into());
     }
     let before = descriptors();
     for round in 0..30u64 {
         let page_bytes = [4 << 10, 64 << 10, 256 << 10, 1 << 20][round as usize % 4];
-        let options = SegmentOptions {
-            relaxed: round % 3 == 0,
-            in_place: round % 2 == 0,
-            ..SegmentOptions::with_pages_of(page_bytes)
-        };
-        let again = runtime.attach_segment(2 << 20, &options)?;
-        if again != segment {
+        let options =
+            SegmentOptions::tiered(0).page_size(page_bytes).relaxed(round % 3 == 0).in_place(round % 2 == 0);
+        let again = runtime.attach(&options.sized(2 << 20))?;
+        if again != *segment {
             return Err(format!("{again:?} instead of {segment:?}").into());
         }
         let next = Rank((me.0 + 1) % runtime.ranks());
@@ -463,7 +446,7 @@ fn come_and_go(runtime: &Runtime, segment: Segment, other: Segment) -> Outcome {
             return Err(format!("round {round} of {options:?} found {found} and {put}").into());
         }
         runtime.barrier()?;
-        runtime.detach_segment(again)?;
+        again.detach()?;
     }
     if descriptors() > before + 2 {
         return Err(format!("{} descriptors after {before}", descriptors()).into());
@@ -478,8 +461,8 @@ fn come_and_go(runtime: &Runtime, segment: Segment, other: Segment) -> Outcome {
 pub fn leave(runtime: &Runtime, seed: u64) -> Outcome {
     const PAGES: u64 = 1 << 10;
     let (me, ranks) = (runtime.rank(), runtime.ranks());
-    runtime.attach(&SegmentSpec { tiered_bytes: PAGES << 12, ..SegmentSpec::default() })?;
-    let local = runtime.local()?;
+    runtime.attach(&SegmentOptions::tiered(PAGES << 12))?;
+    let local = crate::scenarios::local(runtime)?;
     let word = |page: u64| -> Result<&AtomicU64, &str> {
         let address = local.address_of(page << 12).ok_or("no address")?.cast::<u64>();
         // SAFETY: the rule of this file.
@@ -494,7 +477,7 @@ pub fn leave(runtime: &Runtime, seed: u64) -> Outcome {
         }
         runtime.barrier()?;
         if me.0 == 0 {
-            let own = runtime.attach_own(2 << 20, &SegmentOptions::with_pages_of(page_bytes))?;
+            let own = runtime.attach(&SegmentOptions::tiered(2 << 20).page_size(page_bytes).independent())?;
             runtime.put(own.address(me, 0), &vec![7_u8; 2 << 20])?;
             let mut found = vec![0_u8; 2 << 20];
             runtime.get(own.address(me, 0), &mut found)?;
@@ -504,7 +487,7 @@ pub fn leave(runtime: &Runtime, seed: u64) -> Outcome {
             for other in (1..ranks).map(Rank) {
                 runtime.put_value(GlobalAddress::tiered(other, 0), round as u64 + 1)?;
             }
-            runtime.detach_own(own)?;
+            own.detach()?;
         } else if me.0 % 2 == 0 {
             // Without a call, and on one page: nothing that it does itself gives the others back.
             while word(0)?.load(Ordering::Acquire) != round as u64 + 1 {

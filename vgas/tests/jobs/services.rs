@@ -8,7 +8,9 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use vgas::service::{Call, Failure, Home, Library, Service, ServiceError, Services};
-use vgas::{Change, GlobalAddress, NodeId, Rank, Runtime, SegmentOwner, SegmentSpec};
+use vgas::{
+    Change, GlobalAddress, Kind, NodeId, PinMode, Rank, Runtime, SegmentId, SegmentOptions, SegmentOwner,
+};
 
 /// Does at its node what it is told, or has another node do it.
 #[derive(Default)]
@@ -53,13 +55,13 @@ impl Service for Hand {
                 home.call_again();
                 return self.again.push(call);
             }
-            Order::Read(owner, offset, bytes) => home.read(Rank(owner), offset, bytes, ticket),
+            Order::Read(owner, offset, bytes) => home.read(part_of(owner), offset, bytes, ticket),
             Order::ReadInMemory(owner, offset, bytes) => {
-                home.read_in_memory(Rank(owner), offset, bytes, ticket);
+                home.read_in_memory(part_of(owner), offset, bytes, ticket);
             }
             Order::Passed(node, order) => return home.pass_on(call, NodeId(node), &order),
-            Order::Write(owner, offset, data) => home.write(Rank(owner), offset, data, ticket),
-            Order::Count(owner, offset) => home.update(Rank(owner), offset, Change::Add(1u64), ticket),
+            Order::Write(owner, offset, data) => home.write(part_of(owner), offset, data, ticket),
+            Order::Count(owner, offset) => home.update(part_of(owner), offset, Change::Add(1u64), ticket),
             Order::At(node, order) => home.ask(NodeId(node), &order, ticket),
         }
         self.waiting.insert(ticket, (call, true));
@@ -117,7 +119,7 @@ impl Service for Keeper {
 
     fn called(&mut self, call: Call, (owner, offset, data): Self::Request, home: &mut Home<'_, Self>) {
         self.0 = Some(call);
-        home.write(Rank(owner), offset, data, 0);
+        home.write(part_of(owner), offset, data, 0);
     }
 
     fn done(&mut self, _: u64, result: Result<Vec<u8>, Failure>, home: &mut Home<'_, Self>) {
@@ -152,7 +154,7 @@ pub fn rank(runtime: &Runtime, seed: u64) -> Outcome {
     const BYTES: u64 = 4 << 20;
     // Of each rank's segment, each rank has a share, and a word at its end that all count in.
     const SHARE: u64 = 256 << 10;
-    runtime.attach(&SegmentSpec { tiered_bytes: BYTES, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(BYTES))?;
     let (me, ranks, nodes) = (runtime.rank().0, runtime.ranks(), runtime.nodes());
     let call = |order: &Order, owner: u32| -> Result<Answer, vgas::Error> {
         runtime.call::<Hand>(runtime.layout().node_of(Rank(owner)), order)
@@ -262,13 +264,24 @@ pub fn settings_of_owned() -> Vec<Setting> {
     vec![Setting::new(2, 2, &small())]
 }
 
+/// Added to a rank's number, means its part of the segment of a library.
+const OWNED: u32 = 1 << 16;
+
+fn part_of(owner: u32) -> (SegmentId, Rank) {
+    match owner.checked_sub(OWNED) {
+        Some(owner) => (vgas::library_segment(3), Rank(owner)),
+        None => (SegmentId::FIRST, Rank(owner)),
+    }
+}
+
 /// Goal: a segment of a library is read and written by that library's services, and by no other, whatever its name.
 pub fn rank_of_owned(runtime: &Runtime, _: u64) -> Outcome {
-    let spec = SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() };
-    let owner = SegmentOwner { library: "a test".into(), program: 1, options: String::new() };
+    let spec = SegmentOptions::tiered(1 << 20);
+    let owner = SegmentOwner { slot: 3, library: "a test".into(), program: 1, options: String::new() };
     // SAFETY: nothing depends on its bytes.
-    unsafe { runtime.attach_owned(&spec, owner) }?;
-    let (me, node) = (runtime.rank().0, runtime.node());
+    let segment = unsafe { runtime.attach_owned(&spec, &owner) }?;
+    let (rank, node) = (runtime.rank(), runtime.node());
+    let me = OWNED + rank.0;
     for order in [Order::Write(me, 0, vec![7; 8]), Order::Read(me, 0, 8), Order::Count(me, 0)] {
         if runtime.call::<Hand>(node, &order)?.is_ok() {
             return Err(format!("a program's service did {order:?}").into());
@@ -279,9 +292,27 @@ pub fn rank_of_owned(runtime: &Runtime, _: u64) -> Outcome {
         Err(error) if error.to_string().contains("do not run it") => {}
         other => return Err(format!("a library's service answers a program's call: {other:?}").into()),
     }
-    let before: u64 = runtime.get_value(GlobalAddress::tiered(Rank(me), 0))?;
+    // A program's writes by address are refused there, and its checkpoints of it.
+    let at = segment.address(rank, 0);
+    let mut seven = [7u64];
+    let written = [
+        runtime.put(at, &seven).is_ok(),
+        runtime.put_nb(at, vec![7u64]).is_ok(),
+        runtime.memset(at, 7, 8).is_ok(),
+        runtime.batch(|batch| batch.put_copy(at, &[7u64])).is_ok(),
+        runtime.update(at, Change::Swap(7u64)).is_ok(),
+        runtime.update_many(&[(at, Change::Swap(7u64))]).is_ok(),
+        runtime.lock(at).is_ok() || runtime.unlock(at, true).is_ok(),
+        runtime.pin(at, PinMode::Write).is_ok(),
+        runtime.segment(Kind::Tiered, segment.id()).is_some() || runtime.open_remote(at).is_ok(),
+    ];
+    runtime.get(at, &mut seven)?;
+    if written.contains(&true) || seven != [0] {
+        return Err(format!("a program has written {seven:?}: {written:?}").into());
+    }
+    let before: u64 = segment.get_value(rank, 0)?;
     let is_done = runtime.call::<Keeper>(node, &request)?;
-    let after: u64 = runtime.get_value(GlobalAddress::tiered(Rank(me), 0))?;
+    let after: u64 = segment.get_value(rank, 0)?;
     match (before, is_done, after.to_ne_bytes()) {
         (0, true, [9, 9, 9, 9, 9, 9, 9, 9]) => Ok(()),
         other => Err(format!("{other:?}").into()),

@@ -5,7 +5,7 @@ use crate::Setting;
 use crate::scenarios::Outcome;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use vgas::{Runtime, Segment, SegmentOptions, SegmentSpec};
+use vgas::{Runtime, Segment, SegmentOptions};
 
 pub fn settings() -> Vec<Setting> {
     const SMALL: [(&str, &str); 3] =
@@ -25,7 +25,7 @@ const TRIES: u32 = 8;
 /// another segment, which leaves next to none. (It leaves all of them, mostly.)
 pub fn rank(runtime: &Runtime, _: u64) -> Outcome {
     let own = RECORDS / u64::from(runtime.ranks());
-    runtime.attach(&SegmentSpec { tiered_bytes: own, ..SegmentSpec::default() })?;
+    runtime.attach(&SegmentOptions::tiered(own))?;
     for page_bytes in [4 << 10, 64 << 10] {
         let mut tries = 0;
         loop {
@@ -53,20 +53,20 @@ fn share_kept_beside(
     streamed: bool,
 ) -> Result<f64, Box<dyn std::error::Error>> {
     let part = SCAN / u64::from(runtime.ranks());
-    let options = SegmentOptions { streamed, ..SegmentOptions::with_pages_of(page_bytes) };
-    let scanned = runtime.attach_segment(part, &options)?;
-    read(runtime, Segment::FIRST, RECORDS / u64::from(runtime.ranks()), 3)?;
+    let options = SegmentOptions::tiered(0).page_size(page_bytes).streamed(streamed);
+    let scanned = runtime.attach(&options.sized(part))?;
+    read(runtime, &crate::scenarios::first(runtime), RECORDS / u64::from(runtime.ranks()), 3)?;
     runtime.barrier()?;
-    read(runtime, scanned, part, 1)?;
+    read(runtime, &scanned, part, 1)?;
     runtime.barrier()?;
-    let kept = share_kept(runtime, Segment::FIRST)?;
+    let kept = share_kept(runtime, &crate::scenarios::first(runtime))?;
     runtime.barrier()?;
-    runtime.detach_segment(scanned)?;
+    scanned.detach()?;
     Ok(kept)
 }
 
 /// Reads what all ranks have of a segment, so often.
-fn read(runtime: &Runtime, segment: Segment, part: u64, times: u64) -> Outcome {
+fn read(runtime: &Runtime, segment: &Segment, part: u64, times: u64) -> Outcome {
     let mut piece = vec![0_u8; 32 << 10];
     for _ in 0..times {
         for owner in (0..runtime.ranks()).map(vgas::Rank) {
@@ -81,23 +81,23 @@ fn read(runtime: &Runtime, segment: Segment, part: u64, times: u64) -> Outcome {
 /// Goal: of two segments with pages of one size, used alike at random, each as large as all caches, about as much stays in the cache if they weigh
 /// the same, and more of the second if it weighs four times as much.
 pub fn weighted(runtime: &Runtime, seed: u64) -> Outcome {
-    runtime.attach(&SegmentSpec::default())?;
+    runtime.attach(&SegmentOptions::tiered(0))?;
     let nodes = u64::from(runtime.nodes());
     let own = nodes * 2 * RECORDS / u64::from(runtime.ranks());
     for weight in [1, 4] {
-        let options = |weight| SegmentOptions { weight, ..SegmentOptions::with_pages_of(4 << 10) };
+        let options = |weight| SegmentOptions::tiered(0).page_size(4 << 10).weight(weight);
         let segments =
-            [runtime.attach_segment(own, &options(1))?, runtime.attach_segment(own, &options(weight))?];
+            [runtime.attach(&options(1).sized(own))?, runtime.attach(&options(weight).sized(own))?];
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         for _ in 0..10_000 {
             let owner = vgas::Rank(random.random_range(0..runtime.ranks()));
             let offset = random.random_range(0..own >> 12) << 12;
-            for segment in segments {
+            for segment in &segments {
                 runtime.get_value::<u64>(segment.address(owner, offset))?;
             }
         }
         runtime.barrier()?;
-        let [light, heavy] = segments.map(|segment| share_kept(runtime, segment));
+        let [light, heavy] = segments.each_ref().map(|segment| share_kept(runtime, segment));
         let more = heavy? - light?;
         // A node holds its part of them.
         let (least, most) = if weight == 1 { (-0.15, 0.15) } else { (0.2 / nodes as f64, 1.0) };
@@ -105,13 +105,13 @@ pub fn weighted(runtime: &Runtime, seed: u64) -> Outcome {
             return Err(format!("with the weight {weight}, {more} more of the second segment stays").into());
         }
         runtime.barrier()?;
-        segments.into_iter().try_for_each(|segment| runtime.detach_segment(segment))?;
+        segments.iter().try_for_each(Segment::detach)?;
     }
     Ok(())
 }
 
 /// The part of a segment that this node has in its cache.
-fn share_kept(runtime: &Runtime, segment: Segment) -> Result<f64, Box<dyn std::error::Error>> {
+fn share_kept(runtime: &Runtime, segment: &Segment) -> Result<f64, Box<dyn std::error::Error>> {
     let (client, mut here, mut all) = (crate::client(runtime), 0, 0);
     for owner in (0..runtime.ranks()).map(vgas::Rank) {
         let partition = client.partition((segment.id(), owner)).ok_or("no part of a segment")?;

@@ -49,7 +49,7 @@ fn held<T: PartialEq>(what: &str, round: u64, is: &[T], expected: &[T]) -> Outco
 }
 
 /// Every collective once, with this many values a member.
-fn check(team: &Team<'_>, round: u64, count: usize) -> Outcome {
+fn check(team: &Team, round: u64, count: usize) -> Outcome {
     let (me, size) = (team.rank(), team.size());
     let root = (round % u64::from(size)) as u32;
     let of = |member| values(round, member, count);
@@ -151,7 +151,7 @@ fn is_spoilt<T: std::fmt::Debug>(result: vgas::Result<T>, says: &[&str]) -> Outc
 fn disagreement(runtime: &Runtime, _seed: u64) -> Outcome {
     let world = runtime.world()?;
     let is_odd = world.rank() == 1;
-    let with = |wrong: &dyn Fn(&Team<'_>) -> vgas::Result<()>, says: &str| -> Outcome {
+    let with = |wrong: &dyn Fn(&Team) -> vgas::Result<()>, says: &str| -> Outcome {
         // Who goes on may be the first to find that the others do not.
         let says = &[says, "calls a barrier"];
         let team = world.split(0, 0)?;
@@ -192,9 +192,9 @@ fn disagreement(runtime: &Runtime, _seed: u64) -> Outcome {
 fn threads(runtime: &Runtime, seed: u64) -> Outcome {
     const THREADS: usize = 3;
     let world = runtime.world()?;
-    let teams: Vec<Team<'_>> = (0..THREADS).map(|_| world.split(0, 0)).collect::<vgas::Result<_>>()?;
+    let teams: Vec<Team> = (0..THREADS).map(|_| world.split(0, 0)).collect::<vgas::Result<_>>()?;
     std::thread::scope(|scope| {
-        let run = move |team: &Team<'_>| {
+        let run = move |team: &Team| {
             let done = (0..10).try_for_each(|round| check(team, seed + round, 1500));
             done.map_err(|error| error.to_string())
         };

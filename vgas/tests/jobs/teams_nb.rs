@@ -47,7 +47,7 @@ fn all_forms(runtime: &Runtime, seed: u64) -> Outcome {
     Ok(world.barrier()?)
 }
 
-fn forms(team: &Team<'_>, round: u64, count: usize) -> Outcome {
+fn forms(team: &Team, round: u64, count: usize) -> Outcome {
     let (me, size) = (team.rank(), team.size());
     let root = (round % u64::from(size)) as u32;
     let whole: Vec<u64> = (0..size).flat_map(|member| of(round, member, count)).collect();
@@ -73,12 +73,12 @@ fn forms(team: &Team<'_>, round: u64, count: usize) -> Outcome {
     let half = split.wait()?;
     held("the split", &half.members().len(), &(0..size).filter(|member| member % 2 == me % 2).count())?;
     held("the scan", &scanned.wait()?, &sum_to(me))?;
-    held("the all-reduce", &reduced_all.wait()?, &sum_to(size - 1))?;
+    held("the reduction for all", &reduced_all.wait()?, &sum_to(size - 1))?;
     held("the reduction", &reduced.wait()?, &(me == root).then(|| sum_to(size - 1)))?;
     let expected: Vec<u64> =
         (0..size).flat_map(|member| of(!round >> 40, member * size + me, count)).collect();
-    held("the all-to-all", &taken.wait()?, &expected)?;
-    held("the all-gather", &all.wait()?, &whole)?;
+    held("the exchange", &taken.wait()?, &expected)?;
+    held("the gather for all", &all.wait()?, &whole)?;
     held("the gather", &gathered.wait()?, &(me == root).then(|| whole.clone()))?;
     held("the scatter", &part.wait()?, &mine)?;
     held("the broadcast", &told.wait()?, &of(round, root, count))?;
@@ -132,7 +132,7 @@ fn by_themselves(runtime: &Runtime, seed: u64) -> Outcome {
         let all: u64 = (0..u64::from(size)).map(|member| member + round).sum();
         // Nothing of the library is called meanwhile.
         held("the sum", &block_on(sum)??, &vec![all; 3000])?;
-        let everybody: CollectiveHandle<'_, Vec<u32>> = world.all_gather_nb(vec![me])?;
+        let everybody: CollectiveHandle<Vec<u32>> = world.all_gather_nb(vec![me])?;
         held("who is there", &block_on(everybody)??, &(0..size).collect())?;
     }
     let mut last = world.barrier_nb()?;

@@ -2,7 +2,7 @@
 
 use crate::Setting;
 use crate::scenarios::{Outcome, Scenario, with};
-use vgas::{Rank, Runtime, SegmentOptions, SegmentSpec};
+use vgas::{Rank, Runtime, SegmentOptions};
 
 pub const ALL: &[Scenario] = &[Scenario { name: "words", settings, rank }];
 
@@ -26,17 +26,17 @@ const BESIDE: [usize; 2] = [0, 4];
 const ROUNDS: u8 = 24;
 
 fn rank(runtime: &Runtime, _seed: u64) -> Outcome {
-    runtime.attach(&SegmentSpec { tiered_bytes: 1 << 20, ..SegmentSpec::default() })?;
-    let home_only = SegmentOptions { home_only: true, ..SegmentOptions::with_pages_of(4 << 10) };
+    runtime.attach(&SegmentOptions::tiered(1 << 20))?;
+    let home_only = SegmentOptions::tiered(0).page_size(4 << 10).home_only(true);
     let kinds = [
-        ("pinned", SegmentOptions::pinned()),
+        ("pinned", SegmentOptions::pinned(0)),
         ("home-only", home_only),
-        ("tiered", SegmentOptions::default()),
+        ("tiered", SegmentOptions::tiered(0)),
         // A page takes several messages.
-        ("large pages", SegmentOptions::with_pages_of(256 << 10)),
+        ("large pages", SegmentOptions::tiered(0).page_size(256 << 10)),
     ];
     for (kind, options) in kinds {
-        let segment = runtime.attach_segment(900_000, &options)?;
+        let segment = runtime.attach(&options.sized(900_000))?;
         for (words, beside) in WORDS.into_iter().flat_map(|words| BESIDE.map(|beside| (words, beside))) {
             let bytes = 2 * beside + 8 * words;
             // The writer's own part, and that of the rank which is farthest from it.
@@ -61,7 +61,7 @@ fn rank(runtime: &Runtime, _seed: u64) -> Outcome {
                 runtime.barrier()?;
             }
         }
-        runtime.detach_segment(segment)?;
+        segment.detach()?;
     }
     Ok(())
 }

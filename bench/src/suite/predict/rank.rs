@@ -49,9 +49,9 @@ pub enum Step {
 pub type Steps<'a> = Box<dyn Iterator<Item = Step> + 'a>;
 
 /// An operation in flight.
-struct Access<'c> {
+struct Access {
     // Before the bytes it uses: dropped first.
-    pending: Pending<'c>,
+    pending: Pending,
     content: Box<[u8]>,
     is_get: bool,
     range: Range,
@@ -68,7 +68,7 @@ pub struct Runner<'c> {
     member: &'c Member,
     machine: &'c Machine,
     steps: Steps<'c>,
-    slots: [Option<Access<'c>>; SLOTS],
+    slots: [Option<Access>; SLOTS],
     wait: Wait,
     /// Whether it sleeps, so that somebody has to wake it.
     asleep: bool,

@@ -15,7 +15,7 @@ use super::space::Space;
 use super::{LocalSpec, Trouble};
 use crate::error::{Failure, FailureKind};
 use crate::page::{PageInSegment, PageIndex};
-use crate::partition::{PartitionId, SegmentId};
+use crate::partition::PartitionId;
 use crate::pool::{
     Claim, ClaimedSlot, Counter, Fault, FaultSlots, FrameId, MAPPED_PAGES_MIN, Own, PAGE_BYTES_MIN,
     PageState, PoolClient, Returned,
@@ -100,11 +100,7 @@ impl Window {
         if pages == 0 || pages > partition.pages || !partition.fits(layout) {
             return Err(Trouble::Refused(FailureKind::NoSuchPage.into()));
         }
-        let granted = match partition.segment {
-            SegmentId::FIRST if is_own => layout.spec().mapped_pages_per_rank,
-            _ => layout.mapped_beside_first(),
-        };
-        let granted = granted.min(pages_max.unwrap_or(u32::MAX));
+        let granted = pages_max.min(layout.spec().mapped_pages_per_rank + layout.mapped_beside_first());
         if granted < MAPPED_PAGES_MIN {
             return Err(Trouble::SwitchedOff);
         }

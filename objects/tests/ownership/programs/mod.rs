@@ -26,20 +26,20 @@ pub const NAME: &str = "programs";
 type Part = fn(Runtime, u64) -> Outcome;
 
 const PARTS: &[(&str, Part)] = &[
-    ("programs_usual", |runtime, what| whole(Objects::attach(runtime, &HEAP)?, what, How::Plain)),
+    ("programs_usual", |runtime, what| whole(Objects::attach(&runtime, &HEAP)?, what, How::Plain)),
     ("programs_few_colours", |runtime, what| {
-        whole(Objects::attach(runtime, &FEW_COLOURS)?, what, How::Plain)
+        whole(Objects::attach(&runtime, &FEW_COLOURS)?, what, How::Plain)
     }),
     ("programs_kept", |runtime, what| {
         // SAFETY: the folder is this job's alone, and nobody uses objects during its checkpoints.
-        whole(unsafe { Objects::attach_named(runtime, &HEAP, "programs") }?, what, How::Named)
+        whole(unsafe { Objects::attach_named(&runtime, &HEAP, "programs") }?, what, How::Named)
     }),
     ("programs_survived_all", |runtime, what| {
-        whole(Objects::attach(runtime, &REPLICATED)?, what, How::Replicated)
+        whole(Objects::attach(&runtime, &REPLICATED)?, what, How::Replicated)
     }),
-    ("programs_killed", |runtime, what| last_killed(Objects::attach(runtime, &HEAP)?, what)),
-    ("programs_survived", |runtime, what| last_killed(Objects::attach(runtime, &REPLICATED)?, what)),
-    (FIRST_KILLED, |runtime, what| killed(Objects::attach(runtime, &REPLICATED)?, Rank(0), what)),
+    ("programs_killed", |runtime, what| last_killed(Objects::attach(&runtime, &HEAP)?, what)),
+    ("programs_survived", |runtime, what| last_killed(Objects::attach(&runtime, &REPLICATED)?, what)),
+    (FIRST_KILLED, |runtime, what| killed(Objects::attach(&runtime, &REPLICATED)?, Rank(0), what)),
 ];
 
 /// Of these, the first rank is killed, and not the last one.

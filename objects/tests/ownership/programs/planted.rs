@@ -13,14 +13,14 @@ const _: () = assert!(PROGRAMS < COUNT_MAX);
 
 fn with(fault: Fault, runtime: Runtime, what: u64) -> crate::Outcome {
     plant(fault);
-    whole(Objects::attach(runtime, &HEAP)?, what, How::Plain)
+    whole(Objects::attach(&runtime, &HEAP)?, what, How::Plain)
 }
 
 /// Between programs all copies go, so that what is wrong with slots that are used again shows within a run only.
 fn within_a_run(fault: Fault, runtime: Runtime) -> crate::Outcome {
     plant(fault);
     // Small enough that copies are still there when their slots begin again.
-    let objects = Objects::attach(runtime, &HeapOptions { copies: 4096, ..scenarios::FEW_COLOURS })?;
+    let objects = Objects::attach(&runtime, &HeapOptions { copies: 4096, ..scenarios::FEW_COLOURS })?;
     scenarios::colours_within_a_run::<8>(&objects)?;
     Ok(objects.finalize()?)
 }

@@ -242,9 +242,11 @@ fn rooms(fabric: &dyn Fabric) {
     const PART: u64 = SEGMENT_BYTES / 4;
     let region = |index: u16| RegionId(RegionId::FURTHER.0 + index);
     Job::new(fabric, 2, |_| ()).run(|endpoint, rank| {
-        let early = endpoint.attach_part(region(0), 1);
-        assert!(matches!(early, Err(RmaError::Usage(_))), "before the first: {early:?}");
+        // A part that comes before the first segment leaves room for it.
+        endpoint.attach_part(region(0), PART).unwrap();
         attach_first(endpoint, rank);
+        check_first(endpoint, rank);
+        endpoint.detach_part(region(0)).unwrap();
         for no_segment in [RegionId::SEGMENT, RegionId::BLOCKS, region(RegionId::FURTHER_MAX)] {
             assert!(endpoint.attach_part(no_segment, 1).is_err(), "{no_segment:?}");
         }

@@ -106,7 +106,7 @@ fn carried(fabric: &dyn Fabric) {
             }
             let refused = endpoint.barrier_with(&[0; CARRIED_BYTES_MAX + 1]);
             assert!(matches!(refused, Err(RmaError::Usage(_))), "{refused:?}");
-            assert!(endpoint.barrier_notify(BarrierName::Carrying).is_err());
+            assert!(endpoint.barrier_notify(BarrierName::Carrying(0)).is_err());
             // Who carries and who does not hear of each other.
             if ranks > 1 {
                 let outcome = if rank.0 == 0 {

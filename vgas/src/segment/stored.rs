@@ -1,101 +1,38 @@
-//! Creating the segments of a job: what all ranks must agree on, before anything is created.
+//! The files of a named segment: what all ranks must agree on before any is created or opened.
 //!
-//! A named segment is one file a rank. Each agent knows its own ranks' files only, and would create one that is missing;
-//! that all belong together is found here, from what every rank sees in its node's folder.
+//! A named segment is one file a rank. Each agent knows its own ranks' files only, and would create one that is missing; that all
+//! belong together is found here, from what every rank sees in its node's folder.
 
-use crate::config::{DeviceChoice, Settings};
+use super::SegmentOptions;
+use super::reopened::{AtCheckpoint, Common, Relation};
+use super::wanted::{SegmentOwner, Wanted};
+use crate::config::DeviceChoice;
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
-use crate::segments::{AtCheckpoint, Segment};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use vgas_cache::Failure;
 use vgas_cache::agent::volume_name;
-use vgas_cache::client::{Created, SegmentPages};
-use vgas_cache::page::PageIndex;
-use vgas_cache::partition::SegmentId;
-use vgas_cache::request::Named;
-use vgas_nvm::{
-    CheckpointId, Companion, FileState, NAME_BYTES_MAX, is_segment_name, name_hash, segment_file_name,
-    segment_file_state,
-};
-use vgas_rma::{NodeId, Rank, RmaError};
+use vgas_nvm::{CheckpointId, Companion, FileState, name_hash, segment_file_name, segment_file_state};
+use vgas_rma::Rank;
 
-/// What a name may have less than that of a volume's segment: a dot and the rank.
-const RANK_BYTES_MAX: usize = 11;
-
-/// How large a rank's segments are to be.
-#[derive(Clone, Debug, Default)]
-pub struct SegmentSpec {
-    /// Bytes of the first pinned segment; 0 for none. What it leaves of `segment.pinned_max` is for further ones.
-    pub pinned_bytes: u64,
-    /// Bytes of the tiered segment; 0 for none. Rounded up to pages.
-    pub tiered_bytes: u64,
-    /// A name keeps the tiered segment after the job: a later job that attaches the same name and size finds the data of
-    /// its last [`Runtime::checkpoint`]. The same on all ranks that have a tiered segment: 1 to 189 letters, digits, '_',
-    /// '-' and '.', not starting with '.'.
-    ///
-    /// Where nothing can be written (a read-only mount, a full disk), what is there can be read: [`Runtime::reopened`] says so.
-    ///
-    /// Rank 3's part of `store` is the file `store.3.3.vgas` in its node's `nvm.directory`. A segment belongs to as many
-    /// ranks as have created it, and each finds its file where it left it: a job of another number of ranks, or one that
-    /// lacks the file of some rank but not of all, is refused. To begin again, remove the files of all ranks.
-    pub name: Option<String>,
-    /// Promise agreement on the tiered segment's content at barriers only. Puts into it that are smaller than a page
-    /// then wait in the rank that put them, and travel together at its next [`Runtime::barrier`] (or
-    /// [`Runtime::barrier_notify`], or when there are too many): several nodes may write different bytes of one page
-    /// without taking it from each other every time. A rank sees its own puts at once. *Operation complete* of such a
-    /// put means that its source is reusable; *visible* it is after the barrier. May differ from rank to rank.
-    pub relaxed: bool,
-    /// Have the tiered segments of all ranks at addresses that are the same in every process of the job, so that pointers into them
-    /// mean the same everywhere ([`Runtime::pointer_to`], [`Runtime::address_of`]). The owner's pointers reach memory
-    /// ([`Runtime::local`]), and those of ranks of its node that have asked to read ([`Runtime::local_of_mate`]); an access by
-    /// another rank ends its process with a line that says so. The same on all ranks; together
-    /// at most 64 TiB, each rank having as much as the largest.
-    pub one_address: bool,
-    /// No node but the home has copies of pages of the tiered segment: puts and gets of others travel to it
-    /// ([`SegmentOptions::home_only`](crate::SegmentOptions::home_only)). The same on all ranks.
-    pub home_only: bool,
-}
-
-/// The library that a segment belongs to: its objects lie there, so that nothing else may write into it.
-///
-/// Ranks whose owners differ are not given one segment ([`Runtime::attach_owned`]).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SegmentOwner {
-    /// The library, and the call by which it attaches: `the heap of Objects::attach`.
-    pub library: String,
-    /// A number of the rank's program, for a library whose bytes mean the same only in the same program.
-    pub program: u64,
-    /// All else in which the ranks must agree, as it is told to users.
-    pub options: String,
-}
-
-/// What a rank tells the others before anything is created.
+/// What a rank tells the other ranks before anything is created.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Wish {
+pub(super) struct Wish {
     /// Why it asks for nothing: what it was called with is not allowed, or its folder cannot be read.
-    refused: Option<String>,
-    tiered_bytes: u64,
-    relaxed: bool,
-    one_address: bool,
-    home_only: bool,
-    name: Option<String>,
-    owner: Option<SegmentOwner>,
+    pub refused: Option<String>,
+    pub bytes: u64,
+    pub wanted: Wanted,
+    pub name: Option<String>,
+    pub owner: Option<SegmentOwner>,
     /// Its node's machine and folder, for errors.
-    home: String,
+    pub home: String,
     /// With a name: what is there of that name.
-    found: Option<Found>,
+    pub found: Option<Found>,
 }
-
-/// How the creation of a rank's segment ended: the number of its first page, and that of why it can only be read, or 0; or why
-/// there is none.
-type Outcome = Result<(PageIndex, u32), String>;
 
 /// What a rank sees of a named segment in its node's folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Found {
+pub(super) struct Found {
     /// This rank's file.
     path: String,
     state: State,
@@ -105,7 +42,7 @@ struct Found {
 
 /// [`FileState`] as it travels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum State {
+pub(super) enum State {
     Missing,
     Holds(Vec<Offered>),
     Unclear,
@@ -113,7 +50,7 @@ enum State {
 
 /// A checkpoint that a file can be opened at, as it travels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Offered {
+pub(super) struct Offered {
     generation: u64,
     identity: u64,
     /// Name hash and generation of each [`Companion`].
@@ -126,269 +63,35 @@ impl Offered {
     }
 }
 
-/// What all ranks together have found of a segment's name.
-#[derive(Clone, Debug)]
-pub(crate) struct Together {
-    /// The checkpoint that it is opened at; none when no rank can have any.
-    checkpoint: Option<CheckpointId>,
-    companions: Vec<Companion>,
-    newest: u64,
-    relation: Relation,
-    /// This rank says it, where a newer one is given up.
-    tells: bool,
-}
-
-impl Together {
-    /// What this rank's agent is to open.
-    pub fn named(&self, name: Option<&String>) -> Option<Named> {
-        let &Self { checkpoint, tells, .. } = self;
-        name.map(|name| Named { name: name.clone(), checkpoint, tells })
-    }
-
-    /// The checkpoint that the segment is at from now on.
-    pub fn at(&self, name: &str) -> AtCheckpoint {
-        let checkpoint = self.checkpoint.unwrap_or_default();
-        AtCheckpoint { name: name.to_owned(), checkpoint, companions: self.companions.clone() }
-    }
-
-    /// What the program is told; nothing when it is created now, and nothing is missing.
-    pub fn reopened(&self, is_read_only: bool) -> Option<Reopened> {
-        let checkpoint = self.checkpoint?.generation;
-        let is_together = self.relation == Relation::Together;
-        let is_found = self.newest > 0 || self.relation == Relation::Mixed;
-        is_found.then_some(Reopened { checkpoint, newest: self.newest, is_read_only, is_together })
-    }
-}
-
-/// How the checkpoint of a segment relates to those of the named segments that were attached before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Relation {
-    /// They were made together, or the segment is younger than all of them.
-    Together,
-    /// Jobs have made checkpoints of some without the others. None is known to have had more in common.
-    Apart,
-    /// One of them was made together with a newer checkpoint of another than that one has now.
-    Mixed,
-}
-
-/// What a job has found of its named segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reopened {
-    /// The checkpoint that the segment was opened at: the newest that is whole on all ranks. They are counted from 1; 0 is
-    /// the segment as it was created, all zeros.
-    pub checkpoint: u64,
-    /// The newest checkpoint that any rank has found whole in its file. It is newer than the other when the job that made it
-    /// was ended before all ranks had it; it is given up then, and its number used again.
-    pub newest: u64,
-    /// Nothing can be written where the part of some rank is stored: gets work there, puts and checkpoints fail with the
-    /// reason. If the disk is full, puts succeed as long as the cache has room for them.
-    pub is_read_only: bool,
-    /// The segment is of one checkpoint with all named segments that were attached before it, or was created after theirs. False
-    /// if a job has made checkpoints of some without the others, and, with `segment.mixed_checkpoints`, if some were removed
-    /// or replaced by an older copy; `checkpoint` and `newest` are 0 then of one that was removed.
-    pub is_together: bool,
-}
-
-impl Reopened {
-    /// Whether nothing newer was found anywhere.
-    pub fn is_newest(&self) -> bool {
-        self.checkpoint == self.newest
-    }
-}
-
 impl Runtime {
-    /// Creates this rank's segments. Collective, once: when it returns, all segments of the job may be used. The memory
-    /// of both reads as zeros at first, unless a named segment is reopened.
-    ///
-    /// # Errors
-    /// On every rank, when one of them asks for more than `segment.tiered_max` or `segment.pinned_max`, gives a name that is
-    /// none, or gives another name than the others, or attaches for a library ([`Runtime::attach_owned`]; the job ends then); and when the files of a named segment were written by another number of
-    /// ranks, or some are missing (see [`SegmentSpec::name`]), or hold no checkpoint that all of them hold. Nothing has been
-    /// created then. Also on every rank, when a
-    /// file cannot be created, is in use by another job, or has another size; and when a peer is lost.
-    pub fn attach(&self, spec: &SegmentSpec) -> Result<()> {
-        self.attach_for(spec, None)
-    }
-
-    /// Creates this rank's segments, as [`Runtime::attach`] does, for a library whose safety depends on their bytes. Collective:
-    /// no rank has attached them otherwise, or for another owner.
-    ///
-    /// # Safety
-    /// The caller keeps this runtime: nobody else calls it, except through unsafe code that promises to write nothing into
-    /// the segments.
-    ///
-    /// # Errors
-    /// As [`Runtime::attach`]; and on every rank, before anything is created, when the owners differ. The job ends then.
-    pub unsafe fn attach_owned(&self, spec: &SegmentSpec, owner: SegmentOwner) -> Result<()> {
-        self.attach_for(spec, Some(owner))
-    }
-
-    fn attach_for(&self, spec: &SegmentSpec, owner: Option<SegmentOwner>) -> Result<()> {
-        // Each rank fails or succeeds by itself, but all learn of it: nobody may wait for one that gave up.
-        let (found, refused) = match check(spec, self.settings()).and_then(|()| self.find(spec)) {
-            Ok(found) => (found, None),
-            Err(error) => (None, Some(error)),
-        };
-        let is_owned = owner.is_some();
-        let wish = Wish {
-            refused: refused.as_ref().map(in_short),
-            tiered_bytes: spec.tiered_bytes,
-            relaxed: spec.relaxed,
-            one_address: spec.one_address,
-            home_only: spec.home_only,
-            name: spec.name.clone().filter(|_| refused.is_none()),
-            owner,
-            home: self.home(),
-            found,
-        };
-        let wishes = self.exchange(&wish)?;
-        if let Some(error) = refused {
-            return Err(error);
-        }
-        if let Err(why) = agree_on_owner(&wishes) {
-            // No rank can go on. The job's last line is this, whichever rank ends first.
-            let _ = self.abort(&why, 1);
-            return Err(Error::Usage(why));
-        }
-        let together = self.together(&wishes)?;
-        let everywhere = match spec.one_address {
-            false => None,
-            true => {
-                let parts = wishes.iter().map(|wish| wish.tiered_bytes);
-                let page_bytes = self.client().page_bytes() as u64;
-                Some(self.agree_on_addresses(parts, page_bytes, |own| self.exchange(&own))?)
-            }
-        };
-
-        let first = |node| self.layout().ranks_of(node).start as usize;
-        let home = |node| Some(wishes.get(first(node))?.home.clone());
-        self.client().set_homes((0..self.nodes()).filter_map(|node| home(NodeId(node))).collect());
-        self.endpoint().attach_segment(spec.pinned_bytes)?;
-        let mut pages = SegmentPages::first(self.client().pool());
-        pages.policy.home_only = spec.home_only;
-        pages.policy.owned = is_owned;
-        let named = together.named(spec.name.as_ref());
-        let attached = self.client().make_room(pages.size).and_then(|()| match spec.tiered_bytes {
-            0 => Ok(Created::default()),
-            bytes => self.client().attach(pages, bytes, named.as_ref()),
-        });
-        let outcome: Outcome = match &attached {
-            Ok(created) => Ok((created.first, created.read_only.map_or(0, Failure::code))),
-            Err(error) => Err(in_short(error)),
-        };
-        let all = self.exchange(&outcome)?;
-        attached?;
-        let failed = all.iter().enumerate().find_map(|(rank, one)| Some((rank, one.as_ref().err()?)));
-        if let Some((rank, why)) = failed {
-            return Err(Error::Usage(gave_up(rank, why)));
-        }
-        let created: Vec<Created> = wishes
-            .iter()
-            .zip(all.into_iter().flatten())
-            .map(|(wish, (first, code))| Created {
-                first,
-                bytes: wish.tiered_bytes,
-                relaxed: wish.relaxed,
-                read_only: (code != 0).then(|| Failure::from_code(code)),
-            })
-            .collect();
-        let is_read_only = created.iter().any(|one| one.read_only.is_some());
-        self.client().know(pages, Rank(0), &created)?;
-        self.segments.begin(SegmentId::FIRST);
-        everywhere.into_iter().for_each(|everywhere| self.addresses.begin(SegmentId::FIRST, everywhere));
-        // Of those who have a part, on all ranks: they take the steps of checkpoints together.
-        let name = wishes.iter().find(|wish| wish.tiered_bytes > 0).and_then(|wish| wish.name.as_ref());
-        if let Some(name) = name {
-            self.segments.is_named(SegmentId::FIRST, name, &together, is_read_only);
-        }
-        self.endpoint().barrier()?;
-        Ok(())
-    }
-
-    /// What all ranks have found of the segment that they wish for, if their wishes fit together.
-    fn together(&self, wishes: &[Wish]) -> Result<Together> {
-        agree(wishes).map_err(Error::Usage)?;
+    /// What all ranks have found of the segment that they wish for, if their files fit together.
+    pub(super) fn common(&self, wishes: &[Wish]) -> Result<Common> {
         let may_mix = self.settings().segment.mixed_checkpoints;
-        let chosen = choose(wishes, &self.segments.at_checkpoints(), may_mix).map_err(Error::Usage)?;
+        let chosen = choose(wishes, &self.segments().at_checkpoints(), may_mix).map_err(Error::Usage)?;
         let newest = wishes.iter().map(Wish::newest).max().unwrap_or(0);
         let Chosen { checkpoint, companions, relation } = chosen;
         let teller = wishes.iter().position(|wish| wish.newest() > checkpoint.unwrap_or_default().generation);
         let tells = teller == Some(self.rank().0 as usize);
-        Ok(Together { checkpoint, companions, newest, relation, tells })
-    }
-
-    /// The same for a further segment with a name, which all ranks attach. Collective.
-    pub(crate) fn find_together(&self, name: &str, bytes: u64, relaxed: bool) -> Result<Together> {
-        let spec = SegmentSpec {
-            tiered_bytes: bytes,
-            relaxed,
-            name: Some(name.to_owned()),
-            ..SegmentSpec::default()
-        };
-        let (found, refused) = match check(&spec, self.settings()).and_then(|()| self.find(&spec)) {
-            Ok(found) => (found, None),
-            Err(error) => (None, Some(in_short(&error))),
-        };
-        let name = spec.name.filter(|_| refused.is_none());
-        let home = self.home();
-        let wish = Wish {
-            refused,
-            tiered_bytes: bytes,
-            relaxed,
-            one_address: false,
-            home_only: false,
-            name,
-            owner: None,
-            home,
-            found,
-        };
-        self.together(&self.exchange(&wish)?)
-    }
-
-    /// What was found of the named segment that was attached first; none when it was created now, or has no name.
-    pub fn reopened(&self) -> Option<Reopened> {
-        self.reopened_of(Segment::FIRST)
+        Ok(Common { checkpoint, companions, newest, relation, tells })
     }
 
     /// Whether the job has a segment with a name, which a checkpoint keeps.
     pub fn has_named_segments(&self) -> bool {
-        self.segments.named_count() > 0
-    }
-
-    /// What was found of any segment, as [`Runtime::reopened`] says of the first ([`crate::SegmentOptions::name`]).
-    pub fn reopened_of(&self, segment: Segment) -> Option<Reopened> {
-        self.segments.reopened(segment.id())
-    }
-
-    fn exchange<T: Serialize + DeserializeOwned>(&self, own: &T) -> Result<Vec<T>> {
-        let own = postcard::to_allocvec(own)
-            .map_err(|error| Error::Usage(format!("cannot tell what to attach: {error}")))?;
-        let decode = |(rank, bytes): (Rank, Vec<u8>)| {
-            postcard::from_bytes(&bytes).map_err(|error| {
-                let what = format!("what it attaches: {error}");
-                RmaError::Protocol { peer: Some(self.layout().peer_of_rank(rank)), what }.into()
-            })
-        };
-        let all = self.bootstrap.all_gather(&own)?;
-        if all.iter().any(Vec::is_empty) {
-            // Not all take part any more: a node is lost, of which this rank hears now.
-            self.endpoint().wait_until(None, || self.endpoint().has_lost())?;
-            self.endpoint().check_all("attaching")?;
-        }
-        (0..).map(Rank).zip(all).map(decode).collect()
+        self.segments().named_count() > 0
     }
 
     /// What to call this rank's NVMe.
-    fn home(&self) -> String {
+    pub(super) fn home(&self) -> String {
         let host = rustix::system::uname();
         let (host, folder) = (host.nodename().to_string_lossy(), self.settings().nvm.directory_path());
         format!("{} (host {host}, {})", self.node(), folder.display())
     }
 
-    fn find(&self, spec: &SegmentSpec) -> Result<Option<Found>> {
+    /// Looks for this rank's files of a named segment.
+    pub(super) fn find(&self, options: &SegmentOptions) -> Result<Option<Found>> {
         let nvm = &self.settings().nvm;
-        match &spec.name {
-            Some(name) if spec.tiered_bytes > 0 && nvm.device != DeviceChoice::Memory => {
+        match &options.name {
+            Some(name) if options.bytes > 0 && nvm.device != DeviceChoice::Memory => {
                 find(&nvm.directory_path(), name, self.rank(), self.ranks()).map(Some)
             }
             _ => Ok(None),
@@ -398,8 +101,8 @@ impl Runtime {
 
 /// What the other ranks say of a rank that could not attach, with its own reason: whichever ends first ends the job, and
 /// nothing may come of the others any more.
-fn gave_up(rank: usize, why: &str) -> String {
-    format!("rank {rank} could not attach its segments: {why}")
+pub(super) fn gave_up(rank: usize, why: &str) -> String {
+    format!("rank {rank} could not attach its segment: {why}")
 }
 
 /// An error as it travels to all ranks: one line, never empty, and not longer than somebody reads.
@@ -410,26 +113,6 @@ pub(crate) fn in_short(error: &impl std::fmt::Display) -> String {
         "for no reason that it gives".into()
     } else {
         line.chars().take(CHARACTERS_MAX).collect()
-    }
-}
-
-/// What can be wrong with a rank's call by itself.
-fn check(spec: &SegmentSpec, settings: &Settings) -> Result<()> {
-    let limits = &settings.segment;
-    for (kind, bytes, most) in
-        [("tiered", spec.tiered_bytes, &limits.tiered_max), ("pinned", spec.pinned_bytes, &limits.pinned_max)]
-    {
-        if bytes > most.bytes() {
-            let what = format!("a {kind} segment of {bytes} bytes: at most {most} (segment.{kind}_max)");
-            return Err(Error::Usage(what));
-        }
-    }
-    let most = NAME_BYTES_MAX - RANK_BYTES_MAX;
-    match &spec.name {
-        Some(name) if !is_segment_name(name) || name.len() > most => Err(Error::Usage(format!(
-            "{name:?} is no name for a segment: 1 to {most} letters, digits, '_', '-' and '.', not starting with '.'"
-        ))),
-        _ => Ok(()),
     }
 }
 
@@ -467,30 +150,18 @@ fn find(folder: &Path, name: &str, rank: Rank, ranks: u32) -> Result<Found> {
 }
 
 /// Whether what the ranks want fits together; what is wrong, otherwise, in the same words on every rank.
-fn agree(wishes: &[Wish]) -> Result<(), String> {
+pub(super) fn agree(wishes: &[Wish]) -> Result<(), String> {
     let refused = |(rank, wish): (usize, &Wish)| Some(gave_up(rank, wish.refused.as_ref()?));
     if let Some(why) = wishes.iter().enumerate().find_map(refused) {
         return Err(why);
     }
-    let tiered = || wishes.iter().enumerate().filter(|(_, wish)| wish.tiered_bytes > 0);
-    type Given = fn(&Wish) -> bool;
-    let options: [(&str, Given); 2] =
-        [("one_address", |wish| wish.one_address), ("home_only", |wish| wish.home_only)];
-    for (option, is_given) in options {
-        let first = is_given(&wishes[0]);
-        if let Some(other) = wishes.iter().position(|wish| is_given(wish) != first) {
-            let (with, without) = if first { (0, other) } else { (other, 0) };
-            return Err(format!(
-                "rank {with} attaches with {option}, rank {without} without: give all the same"
-            ));
-        }
-    }
+    let tiered = || wishes.iter().enumerate().filter(|(_, wish)| wish.bytes > 0);
     let called = |wish: &Wish| wish.name.as_ref().map_or("none".to_owned(), |name| format!("{name:?}"));
     if let Some((first, named)) = tiered().next()
         && let Some((other, different)) = tiered().find(|(_, wish)| wish.name != named.name)
     {
         return Err(format!(
-            "the ranks name their tiered segments differently: rank {first} {}, rank {other} {}; give all the same name, \
+            "the ranks name their segments differently: rank {first} {}, rank {other} {}; give all the same name, \
              or none",
             called(named),
             called(different)
@@ -521,7 +192,7 @@ fn agree(wishes: &[Wish]) -> Result<(), String> {
 }
 
 /// Compares whom the ranks attach their segments for.
-fn agree_on_owner(wishes: &[Wish]) -> Result<(), String> {
+pub(super) fn agree_on_owner(wishes: &[Wish]) -> Result<(), String> {
     let first = &wishes[0].owner;
     let Some(other) = wishes.iter().position(|wish| wish.owner != *first) else { return Ok(()) };
     Err(match (first, &wishes[other].owner) {
@@ -685,10 +356,8 @@ mod tests {
         let name = name.map(str::to_owned);
         Wish {
             refused: None,
-            tiered_bytes: 4096,
-            relaxed: false,
-            one_address: false,
-            home_only: false,
+            bytes: 4096,
+            wanted: Wanted::new(&SegmentOptions::tiered(4096), None, None),
             name,
             owner: None,
             home: String::new(),
@@ -823,7 +492,7 @@ mod tests {
 
     #[test]
     fn ranks_without_a_segment_need_no_name() {
-        let nothing = Wish { tiered_bytes: 0, ..wish(None, None) };
+        let nothing = Wish { bytes: 0, ..wish(None, None) };
         assert_eq!(agree(&[nothing, wish(Some("a"), None)]), Ok(()));
         let error = agree(&[wish(Some("a"), None), wish(None, None)]).unwrap_err();
         assert!(error.contains("rank 0 \"a\", rank 1 none"), "{error}");
@@ -833,8 +502,8 @@ mod tests {
     #[test]
     fn owners_agree() {
         let of = |library: &str, program, options: &str| {
-            let (library, options) = (library.to_owned(), options.to_owned());
-            Wish { owner: Some(SegmentOwner { library, program, options }), ..wish(None, None) }
+            let (library, options, slot) = (library.to_owned(), options.to_owned(), 0);
+            Wish { owner: Some(SegmentOwner { slot, library, program, options }), ..wish(None, None) }
         };
         let plain = || wish(None, None);
         assert_eq!(agree_on_owner(&[of("a heap", 1, "x"), of("a heap", 1, "x")]), Ok(()));

@@ -399,7 +399,10 @@ impl Runtime {
             Kind::Tiered => self.client().learn(at.partition())?,
             Kind::Pinned => self.learn_pinned(at)?,
         }
-        Ok(Segment::new(self, at.segment, &SegmentOptions::of_kind(at.kind, 0).independent()))
+        // Ranks number their independent segments alike: this rank may have another of that number.
+        let own = self.segment(at.kind, at.segment);
+        let own = own.filter(|own| at.rank == self.rank() || !own.options().is_independent);
+        Ok(own.unwrap_or_else(|| Segment::foreign(at, self)))
     }
 }
 
@@ -411,12 +414,15 @@ impl Segment {
     /// may be another segment's. Of a pinned one, an access by a rank of another node ends the job with a line that names that rank.
     ///
     /// # Errors
-    /// If the segment is detached already. On every rank, and then nothing has happened, if one of them has it open by pointers
+    /// If the segment is detached already, or [another rank's](Runtime::open_remote). On every rank, and then nothing has happened, if one of them has it open by pointers
     /// ([`Segment::local`]). If a relaxed put that was still waiting fails.
     pub fn detach(&self) -> Result<()> {
         let (runtime, id) = (self.runtime(), self.id());
         let segments = runtime.segments();
         let _turn = segments.turn();
+        if self.0.is_foreign {
+            return Err(Error::Usage(format!("the {self:?} is another rank's, which alone may detach it")));
+        }
         if !segments.has(self.kind(), id) {
             return Err(Error::Usage(format!("the {self:?} is detached already")));
         }

@@ -63,6 +63,8 @@ struct Inner {
     runtime: Runtime,
     id: SegmentId,
     options: SegmentOptions,
+    /// Another rank has attached it, which alone may detach it.
+    is_foreign: bool,
 }
 
 impl std::fmt::Debug for Segment {
@@ -94,7 +96,13 @@ impl Runtime {
 
 impl Segment {
     fn new(runtime: &Runtime, id: SegmentId, options: &SegmentOptions) -> Self {
-        Self(Arc::new(Inner { runtime: runtime.clone(), id, options: options.clone() }))
+        Self(Arc::new(Inner { runtime: runtime.clone(), id, options: options.clone(), is_foreign: false }))
+    }
+
+    /// A segment of another rank, of which only the address is known here.
+    fn foreign(at: GlobalAddress, runtime: &Runtime) -> Self {
+        let (runtime, options) = (runtime.clone(), SegmentOptions::of_kind(at.kind, 0).independent());
+        Self(Arc::new(Inner { runtime, id: at.segment, options, is_foreign: true }))
     }
 
     /// Returns the job's runtime.

@@ -358,6 +358,10 @@ fn alone(runtime: &Runtime) -> Outcome {
         if is_elsewhere && round == 0 && runtime.put(there, &[1]).is_ok() {
             return Err("an own segment of another rank was used before it was learnt of".into());
         }
+        // Ranks number them alike: the neighbour's is not detached here, nor this rank's of that number in its place.
+        if ranks > 1 && runtime.open_remote(there)?.detach().is_ok() {
+            return Err("a segment of another rank was detached".into());
+        }
         runtime.open_remote(there)?;
         runtime.put_value(there, round << 32 | u64::from(me.0))?;
         runtime.update(GlobalAddress { offset: 300_008, ..there }, Change::Add(7u64))?;

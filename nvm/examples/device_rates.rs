@@ -1,14 +1,14 @@
-//! How much of the device's own rate a volume reaches: raw io_uring in a minimal loop of its own, against
+//! Compares a volume's throughput with the device's own: raw io_uring in a minimal loop of its own, against
 //! [`Volume`] with checksums, on the same file.
 //!
 //! ```text
 //! cargo run --release -p vgas-nvm --example device_rates -- /folder/on/nvme [GIGABYTES] [ROUNDS]
 //! ```
 //!
-//! The three ways of reading (raw, raw with registered memory and file, volume) take turns, every one on a region that
-//! nobody has read before, because data read within the last seconds may come from a cache below. Printed are medians
-//! over the rounds, the ratio of the volume to the better raw median, and the processor time of a read, which depends
-//! less on what else the machine does. The data file is removed afterwards.
+//! The three ways of reading (raw, raw with registered memory and file, volume) take turns. Each reads a
+//! region that has not been read before, because recently read data may come from a cache below. Printed are
+//! medians over the rounds, the ratio of the volume to the better raw median, and the processor time of a
+//! read, which depends less on what else the machine does. The data file is removed afterwards.
 
 use io_uring::types::Fixed;
 use io_uring::{IoUring, opcode, types::Fd};
@@ -47,7 +47,8 @@ const CASES: [Case; 6] = [
 /// Most bytes that one way reads in one round of random 4 KiB reads: about a third of a second.
 const RANDOM_BYTES_MAX: u64 = 96 << 20;
 
-/// How long the volume's reader spins before it sleeps: about the distance of two random 4 KiB reads at full rate.
+/// Time that the volume's reader spins before it sleeps: about the distance of two random 4 KiB reads at full
+/// rate.
 const SPIN: Duration = Duration::from_micros(20);
 /// Sequential reads that wait in the volume while the device has its depth of them, as an agent's read-ahead leaves
 /// them there: the device goes on while checksums are taken.
@@ -140,7 +141,7 @@ fn measure(
     Ok((rates.map(median), cpu.map(median)))
 }
 
-/// What this thread has used so far, its system calls included.
+/// Processor time of this thread so far, its system calls included.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,5 +1,5 @@
-//! What can go wrong with segment files: which file, segment and page, what was being done, how far it came, and
-//! what to do about it.
+//! Errors of segment files. Each says which file, segment and page, the operation, its progress, and what to
+//! do about it.
 
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub enum DeviceError {
     /// No space is left on the filesystem, or the user's quota is used up.
     #[error("{} ({bytes_done} bytes done)", no_space(*errno))]
     NoSpace {
-        /// Which of the two.
+        /// The error number: space or quota.
         errno: Errno,
         /// Bytes written before it happened.
         bytes_done: u64,
@@ -87,7 +87,7 @@ pub enum FileError {
     /// The system refused.
     #[error("cannot {what} {}: {errno}; {}", path.display(), advice(*errno))]
     System {
-        /// What was attempted: a verb.
+        /// The attempted operation: a verb.
         what: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -175,7 +175,7 @@ fn advice(errno: Errno) -> &'static str {
     }
 }
 
-/// What was being done to a page.
+/// An operation on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageOperation {
     /// Reading it.
@@ -214,12 +214,12 @@ pub enum VolumeError {
         segment: u32,
         /// The page.
         page: u64,
-        /// What was being done.
+        /// The failed operation.
         operation: PageOperation,
-        /// What the device said, with the bytes done.
+        /// The device's error, with the bytes done.
         source: DeviceError,
     },
-    /// There is no room for a page. What the page held before is unharmed in named segments.
+    /// There is no room for a page. In named segments the page's old content is unharmed.
     #[error(
         "cannot {operation} {what} of segment {segment} in {file}: {source}; free space there or put the segments in \
          another folder"
@@ -231,12 +231,12 @@ pub enum VolumeError {
         segment: u32,
         /// "page 7" or "the page map".
         what: String,
-        /// What was being done.
+        /// The failed operation.
         operation: PageOperation,
-        /// What the device said, with the bytes done.
+        /// The device's error, with the bytes done.
         source: DeviceError,
     },
-    /// What was read is not what was written.
+    /// The bytes read are not the bytes written.
     #[error(
         "page {page} of segment {segment} in {file} is corrupt: the checksum of its bytes {}..{} is {found:#010x} instead \
          of {expected:#010x}; the device or the file was changed behind the job's back, restore it from a copy",
@@ -256,8 +256,8 @@ pub enum VolumeError {
         /// The checksum of what was read.
         found: u32,
     },
-    /// Where the page is and what it should hold is no longer known, because the part of the page map that says so
-    /// is damaged. Writing the whole page makes it usable again.
+    /// The page's place and checksum are unknown, because its part of the page map is damaged. Writing the
+    /// whole page makes it usable again.
     #[error("page {page} of segment {segment} in {file} is lost: its entry in the page map is damaged")]
     Lost {
         /// The segment file.
@@ -279,7 +279,7 @@ pub enum VolumeError {
         segment: u32,
         /// The step of the checkpoint.
         step: &'static str,
-        /// What the device said.
+        /// The device's error.
         source: DeviceError,
     },
     /// An earlier checkpoint failed when it was no longer certain what the file holds, so nothing is written any more.
@@ -291,7 +291,7 @@ pub enum VolumeError {
         file: String,
         /// The segment.
         segment: u32,
-        /// What the device said when the flush failed.
+        /// The device's error of the failed flush.
         source: DeviceError,
     },
     /// The segment was opened for reading only, because nothing can be written there.
@@ -303,7 +303,7 @@ pub enum VolumeError {
         file: String,
         /// The segment.
         segment: u32,
-        /// What the device said to the first write.
+        /// The device's error of the first write.
         source: DeviceError,
     },
     /// The device itself failed, not one operation.

@@ -25,10 +25,10 @@ const MAGIC: &[u8; 8] = b"vgas seg";
 const MARK_MAGIC: &[u8; 8] = b"vgas com";
 /// The part of a superblock's place that is used: one sector, which a disk writes atomically.
 const SUPERBLOCK_BYTES: usize = 512;
-/// Where the superblock's own checksum is, in every version of the format.
+/// Offset of the superblock's own checksum, in every version of the format.
 const SUPERBLOCK_SUM_AT: usize = SUPERBLOCK_BYTES - 4;
 
-/// Which of the two places of a page, a map block or the superblock.
+/// One of the two places of a page, a map block or the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// The first.
@@ -51,7 +51,7 @@ impl Place {
     }
 }
 
-/// What the page map says about one page, or about one block of the level below.
+/// The page map's entry for one page, or for one block of the level below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Entry {
     /// Never written: a page of zeros, or a block of such entries.
@@ -59,7 +59,7 @@ pub enum Entry {
     Zeros,
     /// Stored at a place, with this CRC32C.
     Stored {
-        /// Where.
+        /// The place.
         place: Place,
         /// The checksum of its bytes.
         checksum: u32,
@@ -109,7 +109,7 @@ pub fn decode_block(block: &[u8; BLOCK_BYTES]) -> impl Iterator<Item = Entry> {
     block.as_chunks::<ENTRY_BYTES>().0.iter().map(|bytes| Entry::decode(*bytes))
 }
 
-/// Where the parts of a segment's file are.
+/// Layout of a segment's file.
 ///
 /// ```text
 /// superblock A | superblock B | mark | map level 0: block 0 A, block 0 B, block 1 A … | level 1 … | pages A | pages B
@@ -187,7 +187,7 @@ pub fn superblock_place(generation: u64) -> Place {
 /// Offset of the mark.
 pub const MARK_AT: u64 = 2 * BLOCK_BYTES as u64;
 
-/// Which checkpoint: one that a job made of the segments of all its ranks has the same name in every file.
+/// Identity of a checkpoint: a checkpoint of all ranks' segments has the same name in every file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CheckpointId {
     /// 0 when the segment is created, one more with every checkpoint.
@@ -243,13 +243,13 @@ pub fn newest_common<'a>(files: impl Iterator<Item = &'a [CheckpointId]> + Clone
 /// The start of everything: names one checkpoint that is whole in this file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Which segment the file holds.
+    /// Number of the segment.
     pub segment: u32,
     /// Bytes of a page.
     pub page_bytes: u32,
     /// Number of pages.
     pub pages: u64,
-    /// Which checkpoint.
+    /// The checkpoint's identity.
     pub checkpoint: CheckpointId,
     /// The top block of the page map.
     pub root: Entry,
@@ -257,14 +257,14 @@ pub struct Superblock {
     pub companions: Vec<Companion>,
 }
 
-/// What the two superblocks and the mark offer to be opened.
+/// The checkpoints that the two superblocks and the mark offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The newest checkpoint in the file.
     pub newest: Superblock,
     /// The one before, as long as nothing says that all ranks have the newest: until then, nothing of it is overwritten.
     pub before: Option<Superblock>,
-    /// What is wrong with the other superblock, if something is.
+    /// The damage of the other superblock, if any.
     pub damage: Option<NoSuperblock>,
     /// The mark cannot be read, so that the one before may have been overwritten after all.
     pub doubtful: bool,
@@ -377,7 +377,7 @@ impl Superblock {
         Companion::decode_all(bytes)
     }
 
-    /// What both places and the mark offer.
+    /// Reads the checkpoints that both places and the mark offer.
     pub fn offer(
         a: Result<Self, NoSuperblock>,
         b: Result<Self, NoSuperblock>,

@@ -1,6 +1,8 @@
-//! What fuzz targets run: the readers of what a file holds, on any bytes. They panic if a reader does, or if what it has made of the
-//! bytes is not what it is again when it was written and read once more. Part of no build but tests and fuzzing
-//! (`fuzz/README.md`); no interface.
+//! Entry points for fuzz targets: the readers of stored formats, on arbitrary bytes. They panic if a reader
+//! does, or if the decoded value does not round-trip. Built only for tests and fuzzing (`fuzz/README.md`);
+//! not a public interface. They panic if a reader does, or if what it has made of the bytes is not what it is
+//! again when it was written and read once more. Part of no build but tests and fuzzing (`fuzz/README.md`);
+//! no interface.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +15,7 @@ use crate::format::{
 
 /// The sector of a superblock, and of that, what its checksum is about. Companions follow in the rest of its block.
 const SECTOR_BYTES: usize = 512;
-/// What one superblock of the input has: its sector, and room for two companions.
+/// Bytes of the input for one superblock: its sector, and room for two companions.
 const HEAD_BYTES: usize = SECTOR_BYTES + 2 * Companion::BYTES;
 const SUMMED_BYTES: usize = SECTOR_BYTES - 4;
 
@@ -90,7 +92,7 @@ pub fn nvm_map_block(bytes: &[u8]) {
     assert!(decode_block(&again).eq(entries));
 }
 
-/// Where a segment's file is, as a process reads it in memory that others write.
+/// Decodes the location of a segment's file, as a process reads it in memory that others write.
 pub fn nvm_whereabouts(bytes: &[u8]) {
     let (words, _) = bytes.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();

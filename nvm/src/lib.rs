@@ -5,8 +5,8 @@
 //! * [`device`]: what stores the bytes: io_uring with direct I/O, a fallback, and two devices for tests.
 //! * [`mod@format`]: the bytes of a named segment's file. `nvm/DESIGN.md` argues why a crash never loses a checkpoint.
 //!
-//! Not here: which pages are cached, who may write them, when they are written back (the cache layer); the sizes and
-//! names of segments (the runtime).
+//! Not here: caching, write permission and write-back of pages (the cache layer); sizes and names of segments
+//! (the runtime).
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // What people read is written by the layers above.
 

@@ -1,6 +1,6 @@
-//! What a node knows about the pages of one segment: where each is stored, its checksum, and what has changed since
-//! the last checkpoint. In memory only; sparse, about 5 bytes for every page in a written neighbourhood of 512, and 4 for
-//! each block of a page whose blocks are known.
+//! A node's table of the pages of one segment: the place of each, its checksum, and the changes since the
+//! last checkpoint. In memory only; sparse, about 5 bytes for every page in a written neighbourhood of 512,
+//! and 4 for each block of a page whose blocks are known.
 
 use crate::format::{BLOCK_ENTRIES, Entry, Place};
 use std::collections::{BTreeSet, HashMap};
@@ -20,7 +20,7 @@ pub struct PageTable {
     known: Option<Box<Known>>,
 }
 
-/// What is known of a segment's pages.
+/// Table of a segment that has stored or lost pages.
 #[derive(Debug)]
 struct Known {
     /// `None`: no page of it was ever written, unless it is lost.
@@ -29,7 +29,7 @@ struct Known {
     lost: BTreeSet<usize>,
     /// Chunks with fresh pages: the map blocks that the next checkpoint writes.
     changed: BTreeSet<usize>,
-    /// Whether each page has two places, of which a checkpoint keeps one.
+    /// True if each page has two places, one of which a checkpoint keeps.
     shadowed: bool,
     /// Checksums of the blocks of pages of several blocks, as far as the pages were read or written since the opening.
     blocks: HashMap<u64, Box<[u32]>>,
@@ -105,7 +105,7 @@ impl PageTable {
         Self { pages, known: shadowed.then(|| Known::new(pages, true)) }
     }
 
-    /// How many pages there are.
+    /// Number of pages.
     pub fn pages(&self) -> u64 {
         self.pages
     }
@@ -114,7 +114,7 @@ impl PageTable {
         self.known.get_or_insert_with(|| Known::new(self.pages, false))
     }
 
-    /// What is known of a page.
+    /// Returns the entry of a page.
     pub fn entry(&self, page: u64) -> Entry {
         let (chunk, index) = split(page);
         let Some(known) = &self.known else { return Entry::Zeros };
@@ -125,7 +125,7 @@ impl PageTable {
         }
     }
 
-    /// Where the next content of a page goes; `None` while a checkpoint needs both of its places.
+    /// Returns the place for the next content of a page; `None` while a checkpoint needs both of its places.
     pub fn target(&self, page: u64) -> Option<Place> {
         let (chunk, index) = split(page);
         let Some(known) = &self.known else { return Some(Place::A) };
@@ -182,7 +182,7 @@ impl PageTable {
         }
     }
 
-    /// Records that nobody knows what a page holds.
+    /// Records that the content of a page is lost.
     pub fn lose(&mut self, page: u64) {
         let known = self.known();
         known.blocks.remove(&page);
@@ -202,7 +202,7 @@ impl PageTable {
         written.take_while(move |&page| page < pages)
     }
 
-    /// Whether a checkpoint would write anything.
+    /// Returns true if a checkpoint would write anything.
     pub fn has_changed(&self) -> bool {
         self.known.as_ref().is_some_and(|known| !known.changed.is_empty())
     }

@@ -1,5 +1,5 @@
-//! A named segment's file as its last checkpoint has left it, for who only looks: nothing is locked, created or changed, and nothing of it
-//! is trusted.
+//! Read-only view of a named segment's file as of its last checkpoint: locks, creates and changes nothing,
+//! and trusts nothing that it reads.
 
 use crate::checksum;
 use crate::error::{Untrusted, Unusable};
@@ -24,10 +24,10 @@ pub enum RestError {
     /// It is something else.
     #[error(transparent)]
     Unusable(#[from] Unusable),
-    /// What is stored is not what was written.
+    /// The stored bytes are not those written.
     #[error("page {page} is damaged, or being written; restore the file from a copy if no job uses it")]
     Damaged {
-        /// Which page.
+        /// The page.
         page: u64,
     },
     /// Outside of it.
@@ -35,7 +35,7 @@ pub enum RestError {
     Outside {
         /// The first byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
     },
 }
@@ -92,12 +92,13 @@ impl AtRest {
         self.superblock.page_bytes
     }
 
-    /// Which checkpoint it is.
+    /// Returns the checkpoint's identity.
     pub fn checkpoint(&self) -> CheckpointId {
         self.superblock.checkpoint
     }
 
-    /// Whether a job has the file open, or a tool copies or removes it. Tried: who opens the file in the same moment waits a little.
+    /// Returns true if a job has the file open, or a tool copies or removes it. Tries the lock, so a process
+    /// that opens the file at the same moment waits briefly.
     pub fn is_in_use(&self) -> bool {
         use rustix::fs::{FlockOperation, flock};
         match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
@@ -165,7 +166,7 @@ impl AtRest {
         self.page.as_ref().map(|(_, bytes)| &bytes[..]).ok_or(RestError::Damaged { page })
     }
 
-    /// What the page map says of a page: a block of each level, from the top.
+    /// Returns the page map's entry of a page: reads a block of each level, from the top.
     fn entry(&self, page: u64) -> Result<Entry, RestError> {
         let mut entry = self.superblock.root;
         for level in (0..self.geometry.levels()).rev() {

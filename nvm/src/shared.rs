@@ -1,12 +1,13 @@
 //! Reading pages of a segment in other processes of its node, without asking the process whose volume it is.
 //!
-//! The volume says where a segment's file is ([`Whereabouts`]) and what is stored of a page ([`StoredPage`]); whoever is told
-//! that a page does not change meanwhile reads it with a [`Reader`]. A reader opens the file for reading only: it finds it
-//! among the open files of the volume's process, because a scratch file has no name. Where the system does not let it, or there
-//! is no io_uring, there is no reader, and pages are asked for as before.
+//! The volume gives the location of a segment's file ([`Whereabouts`]) and the stored state of a page
+//! ([`StoredPage`]); a process that holds a promise that a page does not change meanwhile reads it with a
+//! [`Reader`]. A reader opens the file for reading only: it finds it among the open files of the volume's
+//! process, because a scratch file has no name. If the system forbids that, or lacks io_uring, there is no
+//! reader, and pages are requested from the agent.
 //!
-//! A read has the volume's meaning: the bytes are in memory and match their checksum. What has not been read is for the volume
-//! to read again, and to say why it cannot be.
+//! A read has the volume's meaning: the bytes are in memory and match their checksum. If a read fails, the
+//! volume reads again and reports why it cannot.
 
 use crate::checksum;
 use crate::device::uring::UringDevice;
@@ -18,22 +19,22 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use vgas_shm::{Mapping, Span};
 
-/// What NVMe holds of a page.
+/// The stored state of a page on NVMe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredPage {
     /// Nothing: the page is zeros.
     Zeros,
     /// Its bytes.
     At {
-        /// Which of its places.
+        /// Its current place.
         place: Place,
-        /// What they add up to; none where checksums are switched off.
+        /// Checksum of the bytes; none if checksums are switched off.
         checksum: Option<u32>,
     },
 }
 
 impl StoredPage {
-    /// Whether these are the bytes of the page. Of zeros, nothing is known.
+    /// Returns true if these are the bytes of the page. A page of zeros is not checked.
     pub fn matches(&self, page: &Span) -> bool {
         match self {
             StoredPage::At { checksum: Some(checksum), .. } => checksum::of_span(page) == *checksum,
@@ -41,7 +42,7 @@ impl StoredPage {
         }
     }
 
-    /// Whether one operation may read this page and a neighbour.
+    /// Returns true if one operation may read this page and its neighbour.
     pub fn is_beside(self, neighbour: Self) -> bool {
         match (self, neighbour) {
             (StoredPage::Zeros, StoredPage::Zeros) => true,
@@ -88,12 +89,12 @@ impl SharedFile {
         crate::device::fill(into, descriptor, self.offset(page, place, into.bytes() as u64))
     }
 
-    /// Whether [`read_now`] can read it.
+    /// Returns true if [`read_now`] can read it.
     pub fn is_readable_now(&self) -> bool {
         self.descriptor.is_some()
     }
 
-    /// Where a page stands in the file.
+    /// Offset of a page in the file.
     fn offset(&self, page: u64, place: Place, page_bytes: u64) -> u64 {
         self.places[place.index() as usize] + page * page_bytes
     }
@@ -106,7 +107,7 @@ pub struct Run {
     pub first_page: u64,
     /// At which place all of them are.
     pub place: Place,
-    /// Where they go: one span a page, at multiples of 4096 bytes in memory.
+    /// Destination: one span a page, at multiples of 4096 bytes in memory.
     pub into: Spans,
 }
 

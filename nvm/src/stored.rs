@@ -1,5 +1,5 @@
-//! What is stored under the names of a folder: which segments there are, copying and removing them. For tools, while no job uses
-//! them: files that a job has open are never touched.
+//! Named segments stored in a folder: listing, copying and removing them. For tools, while no job uses them:
+//! files that a job has open are never touched.
 
 use crate::device::{Folder, lock};
 use crate::error::{FileError, VolumeError};
@@ -35,7 +35,7 @@ pub struct StoredPart {
     pub changed: SystemTime,
     /// A job has it open.
     pub is_in_use: bool,
-    /// What it holds, or why it cannot be used.
+    /// The content, or why it cannot be used.
     pub content: Result<AtRest, String>,
 }
 
@@ -88,7 +88,7 @@ impl StoredPart {
     }
 }
 
-/// Where a segment is to be copied to.
+/// Target of a copied segment.
 #[derive(Clone, Debug)]
 pub struct CopyTarget {
     /// Into this folder.
@@ -166,7 +166,7 @@ pub fn copy_segment(
 /// ended.
 ///
 /// # Errors
-/// One that is not there, or that a job has open: nothing has been removed then. What the system says.
+/// One that is not there, or that a job has open: nothing has been removed then. The system's error.
 pub fn remove_segments(folder: &Path, names: &[String]) -> Result<Vec<PathBuf>, VolumeError> {
     let from = Folder::open(folder)?;
     let mut locked = Vec::new();

@@ -23,7 +23,7 @@ const THREADS_MAX: usize = 16;
 pub struct BlockingDevice {
     files: Files,
     shared: Arc<Shared>,
-    /// Where none could be started, whoever submits an operation does it.
+    /// If none could be started, the submitting thread does the operation itself.
     threads: Vec<JoinHandle<()>>,
     in_flight: usize,
     capacity: usize,

@@ -1,4 +1,4 @@
-//! Which device a folder gets.
+//! Choice of the device for a folder.
 
 use super::Device;
 use super::blocking::BlockingDevice;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Once};
 use vgas_shm::Mapping;
 
-/// Which device to use.
+/// The device to use.
 #[derive(Clone, Debug, Default)]
 pub enum DeviceChoice {
     /// io_uring with direct I/O, or the fallback where one of them is refused, which is then said once.

@@ -14,7 +14,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vgas_shm::{Mapping, Span};
 
-/// What goes wrong with one operation.
+/// The failure of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing is moved; the operation fails with this error ([`Errno::NOSPC`] becomes [`DeviceError::NoSpace`]).
@@ -30,7 +30,7 @@ pub enum Fault {
     Stop,
 }
 
-/// Which operation a fault hits. Operations are counted from 1 as they are submitted.
+/// Selects the operation that a fault hits. Operations are counted from 1 as they are submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// The n-th of any kind.
@@ -43,10 +43,10 @@ pub enum When {
     Sync(u64),
 }
 
-/// What has been submitted so far.
+/// Counts of submitted operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Of any kind.
+    /// Operations of any kind.
     pub operations: u64,
     /// Reads.
     pub reads: u64,
@@ -56,7 +56,7 @@ pub struct Counts {
     pub syncs: u64,
 }
 
-/// What goes wrong, and when; shared between the device and the test.
+/// Faults and their times; shared between the device and the test.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     state: Arc<Mutex<State>>,
@@ -88,7 +88,7 @@ impl Script {
         self
     }
 
-    /// What has been submitted so far.
+    /// Returns the counts of submitted operations.
     pub fn counts(&self) -> Counts {
         self.lock().counts
     }

@@ -11,9 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long to wait for the lock of a file: far longer than the kernel needs for a dead process, whose writes may still be
-/// in flight on a busy disk (half a second has been too short), far shorter than a job
-/// that is alive.
+/// Timeout for the lock of a file: far longer than the kernel needs for a dead process, whose writes may
+/// still be in flight on a busy disk (half a second has been too short), far shorter than a live job.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
@@ -32,11 +31,11 @@ pub(super) struct Files {
 #[derive(Clone, Debug)]
 pub(super) struct OpenFile {
     descriptor: Arc<OwnedFd>,
-    /// What scratch files have not.
+    /// State that scratch files do not have.
     beside: Option<Arc<Beside>>,
 }
 
-/// What is to be known of a file with a name, or one to come, or of another process's.
+/// State of a file that has a name, will get one, or belongs to another process.
 #[derive(Debug)]
 struct Beside {
     descriptor: Arc<OwnedFd>,
@@ -44,7 +43,7 @@ struct Beside {
     name: Option<String>,
     /// Why it can only be read.
     read_only: Option<Errno>,
-    /// Where it waits for its name, on filesystems whose files cannot be without.
+    /// Its temporary name, on filesystems without unnamed files.
     temporary: Option<TemporaryName>,
 }
 
@@ -125,7 +124,7 @@ impl Files {
         Ok(self.insert(OpenFile::with(opened, None, Some(Errno::BADF))))
     }
 
-    /// How other processes find a file.
+    /// Returns the location by which other processes find a file.
     pub(super) fn share(&self, file: FileId) -> Option<Whereabouts> {
         let descriptor = self.descriptor(file)?;
         let status = rustix::fs::fstat(descriptor).ok()?;

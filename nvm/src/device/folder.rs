@@ -1,11 +1,12 @@
 //! A folder of segment files: opened once, after every step of its path has been checked, and used through its descriptor from then on.
 //!
-//! Many folders for temporary files can be written by every user of the machine. Whoever creates a segment's file there first
-//! would own what a job stores, so a file is used only if no other user could have created it or can change it:
+//! Many folders for temporary files can be written by every user of the machine. A user who creates a
+//! segment's file there first would own what a job stores, so a file is used only if no other user could have
+//! created it or can change it:
 //!
-//! * A file belongs to this user or to root, and its mode lets nobody else write it.
-//! * Each folder on the way belongs to this user or to root. Every user may write to it only if it is sticky, so that nobody
-//!   removes or renames what belongs to others.
+//! * A file belongs to this user or to root, and its mode lets no other user write it.
+//! * Each folder on the way belongs to this user or to root. A folder that every user may write to must be
+//!   sticky, so that no user can remove or rename files of another.
 //! * Each symbolic link on the way belongs to this user or to root.
 //!
 //! A path is looked up once, one name at a time, each relative to the descriptor of the folder before; what is checked is what was
@@ -28,7 +29,8 @@ use std::time::{Duration, SystemTime};
 
 /// Readable and writable by their user only.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// How names begin that files have until they lose them or get their own, where the filesystem has no files without.
+/// Prefix of temporary file names, used until a file loses its name or gets its own, on filesystems without
+/// unnamed files.
 const TEMPORARY: &str = ".vgas-new-";
 /// A file with such a name that is older than this, and not locked, belongs to a process that was killed.
 const ABANDONED_AGE: Duration = Duration::from_secs(60);
@@ -92,7 +94,7 @@ impl Folder {
         Ok(Self { path: path.to_owned(), descriptor: here, is_shared, refusal: None })
     }
 
-    /// Where it is, for people.
+    /// The folder's path, for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -122,7 +124,8 @@ impl Folder {
         &self.descriptor
     }
 
-    /// Opens a file of this user's or root's that nobody else can write. None: there is none of that name.
+    /// Opens a file that belongs to this user or root and that no other user can write. None: there is none
+    /// of that name.
     pub(crate) fn open_file(&self, name: &str, flags: OFlags) -> Result<Option<OwnedFd>, FileError> {
         let path = self.path.join(name);
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -144,7 +147,7 @@ impl Folder {
         Ok(Some(opened))
     }
 
-    /// Whether a name still is that of an open file.
+    /// Returns true if `name` still refers to the open file.
     pub(super) fn names(&self, name: &str, file: &OwnedFd) -> bool {
         let found = rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
         let identity = |status: Stat| (status.st_dev, status.st_ino);
@@ -234,8 +237,8 @@ impl Folder {
         Err(FileError::Untrusted { path, why })
     }
 
-    /// Whether files in this folder take direct I/O; tried, because filesystems that accept the flag may still refuse the
-    /// transfer. An error means that nothing can be stored there.
+    /// Returns true if files in this folder take direct I/O. Tries a transfer, because filesystems that
+    /// accept the flag may still refuse it. An error means that nothing can be stored there.
     pub(super) fn takes_direct_io(&self) -> Result<bool, FileError> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let file = match self.unnamed(flags | OFlags::DIRECT, false) {
@@ -255,8 +258,8 @@ impl Folder {
         }
     }
 
-    /// Whether a folder that takes no new files, for this reason, may have segments that can be read. Without any it is of no
-    /// use, and that is better said at once.
+    /// Returns true if a folder that takes no new files, for this reason, may still have segments to read. A
+    /// folder without any is useless, and the caller reports that at once.
     pub(super) fn may_be_read(&self, error: &FileError) -> bool {
         let FileError::System { errno, .. } = error else { return false };
         let refuses_writes =
@@ -355,7 +358,7 @@ fn names_of(path: &Path) -> VecDeque<OsString> {
         .collect()
 }
 
-/// What a folder has, as far as it can be listed and is text.
+/// Names in a folder, as far as it can be listed and they are text.
 fn names_in(folder: &OwnedFd) -> Vec<String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(folder, ".", flags, Mode::empty()).and_then(Dir::new);
@@ -527,7 +530,8 @@ mod tests {
         drop(open().unwrap());
     }
 
-    /// Goal: temporary names in a folder that all users share are in one of the user's own, which nobody else can have made.
+    /// Goal: temporary names in a folder shared by all users lie in a subfolder of this user, which no other
+    /// user can have made.
     #[test]
     fn temporary_names_are_in_an_own_folder() {
         let place = tempfile::tempdir().unwrap();

@@ -17,10 +17,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const BLOCK_BYTES: u64 = 4096;
-/// What the disk writes atomically: a crash tears larger writes at multiples of it.
+/// Unit of atomic writes: a crash tears larger writes at multiples of it.
 const SECTOR_BYTES: usize = 512;
 
-/// What happens at a crash to writes that no sync has saved.
+/// Fate of unsynced writes at a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// All are lost.
@@ -318,7 +318,7 @@ pub struct MemoryDevice {
 
 struct Waiting {
     operation: Operation,
-    /// Of a sync: the writes it must save.
+    /// For a sync: the writes it must save.
     saves: BTreeSet<u64>,
 }
 

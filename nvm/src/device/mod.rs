@@ -55,10 +55,10 @@ pub use whereabouts::Whereabouts;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
-/// What direct I/O is aligned to: the block size of common filesystems, a multiple of every common sector size.
+/// Alignment of direct I/O: the block size of common filesystems, a multiple of every common sector size.
 pub(crate) const DIRECT_ALIGNMENT: u64 = 4096;
 
-/// Whether a created file will be published.
+/// Tells if a created file will be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
     /// It never gets a name.
@@ -67,7 +67,7 @@ pub enum Naming {
     Later,
 }
 
-/// What an operation does.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// From the file into the spans, in order.
@@ -93,7 +93,7 @@ pub struct Operation {
     pub key: u64,
     /// On which file.
     pub file: FileId,
-    /// What.
+    /// The operation's kind.
     pub kind: Kind,
     /// First byte in the file.
     pub offset: u64,
@@ -107,7 +107,7 @@ impl Operation {
         self.spans.as_slice().iter().map(|span| span.bytes() as u64).sum()
     }
 
-    /// Whether offset, memory and lengths are multiples of `alignment`.
+    /// Returns true if offset, memory and lengths are multiples of `alignment`.
     pub(crate) fn aligned_to(&self, alignment: u64) -> bool {
         let aligned = |number: u64| number.is_multiple_of(alignment);
         let span = |span: &Span| aligned(span.address() as u64) && aligned(span.bytes() as u64);
@@ -140,7 +140,7 @@ pub enum Submitted {
     Busy(Operation),
 }
 
-/// What a device wants from its operations, as data.
+/// A device's requirements on its operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Offsets, lengths and memory addresses are multiples of this many bytes (a power of two).
@@ -156,7 +156,7 @@ pub trait Device: Send {
     /// Its name, for people: "io_uring, direct".
     fn name(&self) -> &str;
 
-    /// What it wants from operations.
+    /// Returns the requirements on operations.
     fn limits(&self) -> Limits;
 
     /// Most operations in flight.
@@ -168,8 +168,8 @@ pub trait Device: Send {
     /// Creates an unnamed file of this many zero bytes that takes no space yet. Blocks briefly.
     fn create(&mut self, bytes: u64, naming: Naming) -> Result<FileId, FileError>;
 
-    /// Gives an unnamed file a name, atomically and durably, and locks it. What was synced before is in it after a
-    /// crash. [`FileError::Exists`] when the name is taken. Blocks until the folder is durable.
+    /// Gives an unnamed file a name, atomically and durably, and locks it. Data synced before is in the file
+    /// after a crash. [`FileError::Exists`] when the name is taken. Blocks until the folder is durable.
     fn publish(&mut self, file: FileId, name: &str) -> Result<(), FileError>;
 
     /// Opens and locks the file of that name, if there is one, for reading only where the system allows no more;
@@ -192,10 +192,11 @@ pub trait Device: Send {
     /// Gives the space of a file back from this byte on; its length stays. Best effort.
     fn clear(&mut self, _file: FileId, _from: u64) {}
 
-    /// What to call a file in messages: its path, or the folder it lives in without a name.
+    /// Returns the name of a file for messages: its path, or its folder if it has no name.
     fn describe(&self, file: FileId) -> String;
 
-    /// How other processes of the machine find the file, where they can read it; the places are the volume's to say.
+    /// Returns the location by which other processes of the machine find the file, if they can read it; the
+    /// volume says where in it a page lies.
     fn share(&self, _file: FileId) -> Option<Whereabouts> {
         None
     }

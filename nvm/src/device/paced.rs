@@ -5,7 +5,7 @@
 //! share of a second, and its completion is shown when both that time and the device below are over. Several devices of a node share
 //! one pace, as they would share the drive. A drive that is slower than the pace stays as slow as it is.
 //!
-//! Files are shown to no other process, who could read them faster.
+//! Files are not shared with other processes, which could read them faster.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ use vgas_shm::error::ShmError;
 /// The slowest rate, in bytes a second: a page of the largest size takes a minute then.
 const RATE_MIN: u64 = 64 << 10;
 
-/// What a drive does in a second. Written as `200MiB` or `200MiB,50k`.
+/// Rates of a drive, per second. Written as `200MiB` or `200MiB,50k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
     /// Bytes, read and written together.
@@ -34,7 +34,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// How long an operation of so many bytes keeps the drive.
+    /// Time that an operation of `bytes` keeps the drive busy.
     fn time_of(&self, bytes: u64) -> Duration {
         let share = |part: u64, rate: u64| Duration::from_secs_f64(part as f64 / rate as f64);
         let least = self.operations.map_or(Duration::ZERO, |operations| share(1, operations));
@@ -86,7 +86,7 @@ impl fmt::Display for Rates {
     }
 }
 
-/// The drive that several devices share: who is next has to wait until it is free.
+/// A drive shared by several devices: an operation waits until the drive is free.
 #[derive(Debug)]
 pub struct Pace {
     rates: Rates,
@@ -119,7 +119,7 @@ pub struct PacedDevice {
     held: BTreeMap<(Instant, u64), Completion>,
     alarm: Alarm,
     alarm_at: Option<Instant>,
-    /// Of the inner device and the alarm.
+    /// Polls the inner device and the alarm.
     both: OwnedFd,
 }
 
@@ -332,8 +332,8 @@ mod tests {
         start.elapsed()
     }
 
-    /// Goal: neither bytes nor operations pass faster than they may, through all devices of a node together, and a pace that is not
-    /// reached makes nobody sleep for longer than it has to.
+    /// Goal: neither bytes nor operations exceed the configured rate, summed over all devices of a node, and
+    /// below that rate no thread sleeps longer than it must.
     #[test]
     fn nothing_passes_faster_than_it_may() {
         let by_bytes = time_of(Rates { bytes: 4 << 20, operations: None }, 64);

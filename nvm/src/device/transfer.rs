@@ -1,9 +1,10 @@
-//! What both real devices need to move bytes: where a transfer stands, and its memory as the kernel wants it.
+//! A transfer's progress and its memory in the kernel's form, for both real devices.
 //!
 //! # Who keeps what alive (the rules of this crate's unsafe code)
 //!
-//! 1. *Owned.* A [`Transfer`] owns the spans that its vectors point into, and its descriptor. Whoever has given its
-//!    vectors to the kernel keeps the transfer until the kernel's answer has been seen. A span keeps its mapping mapped.
+//! 1. *Owned.* A [`Transfer`] owns the spans that its vectors point into, and its descriptor. The device that
+//!    gave its vectors to the kernel keeps the transfer until it has seen the kernel's answer. A span keeps
+//!    its mapping mapped.
 //! 2. *In range.* Vectors cover only bytes of the transfer's spans, from `bytes_done` on.
 //! 3. *Stable.* Vectors handed to the kernel for an asynchronous call live in an allocation of their own, which is
 //!    neither changed nor freed until the answer has been seen.
@@ -17,7 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use vgas_shm::Span;
 
-/// How often a transfer that the kernel interrupts is begun again before that counts as a failure.
+/// Number of restarts of an interrupted transfer before it counts as failed.
 const RETRIES_MAX: u32 = 1000;
 
 /// An operation on its way, with how far it has come.
@@ -36,7 +37,7 @@ pub(super) struct Vectors(pub(super) Vec<libc::iovec>);
 // SAFETY: the addresses stay valid in every thread as long as the spans live (rule 1); nothing here dereferences them.
 unsafe impl Send for Vectors {}
 
-/// What to do after an answer of the kernel.
+/// The next step after an answer of the kernel.
 pub(super) enum Next {
     /// Go on with the rest.
     Continue,
@@ -49,7 +50,7 @@ impl Transfer {
         Self { bytes: operation.bytes(), bytes_done: 0, retries: 0, operation, descriptor }
     }
 
-    /// Where the rest starts in the file.
+    /// Offset in the file of the bytes still to transfer.
     pub(super) fn offset(&self) -> u64 {
         self.operation.offset + self.bytes_done
     }
@@ -175,7 +176,7 @@ pub(super) fn fill(span: &Span, descriptor: &OwnedFd, offset: u64) -> Result<(),
     Ok(())
 }
 
-/// How holes are punched: the file keeps its size.
+/// The mode for punching holes: the file keeps its size.
 pub(super) fn punch_mode() -> FallocateFlags {
     FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE
 }

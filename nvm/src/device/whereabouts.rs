@@ -1,15 +1,15 @@
-//! How other processes of a node find an open file.
+//! Location of an open file for other processes of the node.
 
 #![forbid(unsafe_code)]
 
-/// Where the file of a segment is, for other processes of the node.
+/// Location of a segment's file, for other processes of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whereabouts {
     /// The process that has it open, and its number there.
     pub process: u32,
     /// See `process`.
     pub descriptor: u32,
-    /// What the file is, so that another one under that number is noticed.
+    /// The file's device, to notice another file under the same number.
     pub device: u64,
     /// See `device`.
     pub inode: u64,

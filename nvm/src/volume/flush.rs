@@ -159,7 +159,7 @@ impl Locked<'_> {
         }
     }
 
-    /// What `conclude` asks for.
+    /// Ends a prepared checkpoint, for `conclude`.
     pub(super) fn end_prepared(&mut self, segment: u32, commit: bool, key: u64) {
         let Some(found) = self.segments.get_mut(&segment) else { return };
         let is_scratch = found.named.is_none();

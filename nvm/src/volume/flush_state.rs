@@ -9,7 +9,8 @@ use std::collections::{BTreeSet, VecDeque};
 #[derive(Clone, Debug)]
 pub(super) struct FlushRequest {
     pub(super) key: u64,
-    /// Of the job's checkpoint, which is to be prepared; none: of this segment alone, which concludes itself.
+    /// Identity of the job's checkpoint, to be prepared; none for a flush of this segment alone, which
+    /// concludes itself.
     pub(super) identity: Option<u64>,
     /// The other named segments that take part in it.
     pub(super) companions: Vec<Companion>,
@@ -17,11 +18,11 @@ pub(super) struct FlushRequest {
 
 /// A checkpoint being made.
 pub(super) struct Flush {
-    /// Of the request that waits for it; none while it is prepared.
+    /// Key of the waiting request; none while it is prepared.
     pub(super) key: Option<u64>,
-    /// What it will be.
+    /// The checkpoint being made.
     pub(super) checkpoint: CheckpointId,
-    /// Of this segment alone.
+    /// True if it is of this segment alone.
     pub(super) alone: bool,
     pub(super) companions: Vec<Companion>,
     pub(super) step: Step,
@@ -29,7 +30,7 @@ pub(super) struct Flush {
     pub(super) chunks: BTreeSet<usize>,
     /// Map blocks to write: level, block. A block stands behind all blocks that it describes.
     pub(super) todo: VecDeque<(usize, usize)>,
-    /// What the map said before: level, block, entry.
+    /// Earlier entries of the map: level, block, entry.
     pub(super) undo: Vec<(usize, usize, Entry)>,
     /// The first chunk whose block has not been encoded: from there on, pages must stay as the checkpoint has them.
     pub(super) encoded_up_to: usize,
@@ -87,12 +88,12 @@ impl Flush {
         }
     }
 
-    /// Whether somebody waits for its next step.
+    /// Returns true if a request waits for its next step.
     pub(super) fn is_asked_for(&self) -> bool {
         self.key.is_some()
     }
 
-    /// Whether a write of this page must wait for the checkpoint.
+    /// Returns true if a write of this page must wait for the checkpoint.
     pub(super) fn must_hold(&self, page: u64) -> bool {
         let chunk = (page / CHUNK_PAGES as u64) as usize;
         self.step == Step::Drain || (chunk >= self.encoded_up_to && self.chunks.contains(&chunk))

@@ -9,7 +9,7 @@ use crate::format::Place;
 use std::collections::VecDeque;
 use vgas_shm::Span;
 
-/// What an operation in flight is for.
+/// Purpose of an operation in flight.
 pub(super) enum Job {
     Read(Pages),
     Write(Pages),
@@ -22,7 +22,7 @@ pub(super) enum Job {
     Flush {
         segment: u32,
     },
-    /// Somebody in this crate waits for it (opening).
+    /// A caller in this crate waits for it (opening).
     Direct,
 }
 
@@ -31,7 +31,7 @@ pub(super) enum Job {
 pub(super) struct Pages {
     pub(super) segment: u32,
     pub(super) first_page: u64,
-    /// Whether they have checksums.
+    /// True if the pages have checksums.
     pub(super) summed: bool,
     pub(super) each: Few<PageAt>,
 }
@@ -42,7 +42,7 @@ pub(super) struct PageAt {
     pub(super) key: u64,
     pub(super) place: Place,
     pub(super) checksum: u32,
-    /// Of a write: the checksums of the blocks, to be known from then on.
+    /// For a write: the new checksums of the blocks.
     pub(super) blocks: Option<Box<[u32]>>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Part {
     pub(super) key: u64,
     /// First byte in the page.
     pub(super) from: u32,
-    /// What the blocks add up to; none when nobody knows and nobody wants to.
+    /// Expected checksums of the blocks; none if they are unknown and not wanted.
     pub(super) expected: Box<[u32]>,
 }
 
@@ -141,7 +141,7 @@ impl Io {
         self.me as usize
     }
 
-    /// What the volume calls a key of this handle's caller.
+    /// The volume's key for a key of this handle's caller.
     pub(super) fn key(&self, key: u64) -> u64 {
         debug_assert!(key < 1 << KEY_BITS, "keys have {KEY_BITS} bits");
         key | self.me << KEY_BITS
@@ -157,12 +157,12 @@ impl Io {
         }
     }
 
-    /// What an operation is for that has not been [taken](Io::take).
+    /// Returns the purpose of an operation that has not been [taken](Io::take).
     pub(super) fn job(&self, key: u64) -> Option<&Job> {
         self.jobs.get(key as usize)?.as_ref()
     }
 
-    /// Whether any operation concerns this segment.
+    /// Returns true if any operation concerns this segment.
     pub(super) fn is_busy_with(&self, segment: u32) -> bool {
         self.jobs.iter().flatten().any(|job| match job {
             Job::Read(pages) | Job::Write(pages) => pages.segment == segment,
@@ -182,7 +182,7 @@ impl Io {
         self.ready.len() + requests.sum::<usize>()
     }
 
-    /// What a failed operation on one page is called.
+    /// Builds the error of a failed operation on one page.
     pub(super) fn page_error(
         &self,
         file: FileId,

@@ -1,4 +1,4 @@
-//! What a handle does with what all handles share: starting operations on pages, and what follows from their ends.
+//! Work of a handle on shared state: starts operations on pages and handles their completions.
 
 use super::io::{Gather, Job, PageAt, Pages, Part};
 use super::*;
@@ -262,7 +262,7 @@ impl Locked<'_> {
         gather.issue(self.io);
     }
 
-    /// Whether the pages of a segment have checksums.
+    /// Returns true if the pages of a segment have checksums.
     pub(super) fn is_summed(&self, segment: u32) -> bool {
         self.checksums || self.segments.get(&segment).is_some_and(|segment| segment.named.is_some())
     }
@@ -303,16 +303,16 @@ struct Mismatch {
     found: u32,
 }
 
-/// What bytes add up to.
+/// Checksums of a page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     pub(super) whole: u32,
-    /// Of each block, where they are kept.
+    /// Checksum of each block, if these are kept.
     pub(super) blocks: Option<Box<[u32]>>,
 }
 
 impl Sums {
-    /// Of a page, and of its blocks if these are to be known and it has several.
+    /// Computes the checksums of a page, and of its blocks if these are kept and it has several.
     pub(super) fn of(span: &Span, with_blocks: bool) -> Self {
         match with_blocks && span.bytes() > checksum::BLOCK_BYTES {
             true => {

@@ -1,7 +1,8 @@
 //! All segment files of one node, over one device: pages in, pages out, checkpoints.
 //!
-//! A [`Volume`] belongs to one thread, an agent's event loop; several threads have a handle each. Calls never wait: they
-//! take an operation, and [`Volume::poll`] later hands out its key. What does wait (opening segments, closing) says so.
+//! A [`Volume`] belongs to one thread, an agent's event loop; several threads have a handle each. Calls never
+//! wait: they take an operation, and [`Volume::poll`] later hands out its key. Calls that do wait (opening
+//! segments, closing) say so.
 //!
 //! # What completion means
 //!
@@ -55,17 +56,17 @@ pub const PAGE_BYTES_MIN: u32 = 4 << 10;
 pub const PAGE_BYTES_MAX: u32 = 4 << 20;
 /// Bytes after which a poll leaves the rest of what has arrived to the next one: about 15 µs of checksums.
 const COMPLETED_BYTES_MAX: u64 = 128 << 10;
-/// How long to sleep at most before looking at the device again, in milliseconds. A guard, not a timeout.
+/// Longest sleep before looking at the device again, in milliseconds. A guard, not a timeout.
 const LOOK_AGAIN_MS: i64 = 100;
 
-/// How to open a volume.
+/// Options for opening a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeSpec {
     /// The folder for the segment files; it must exist.
     pub directory: PathBuf,
     /// Bytes of a page, for segments that say nothing else: a power of two from [`PAGE_BYTES_MIN`] to [`PAGE_BYTES_MAX`].
     pub page_bytes: u32,
-    /// Which device.
+    /// The device.
     pub device: DeviceChoice,
     /// The node's frames, to be registered with the kernel where that is allowed. Pages may be read into and written
     /// from other memory too.
@@ -74,12 +75,12 @@ pub struct VolumeSpec {
     pub queue_depth: u32,
     /// The drive that the node is to have, where that is slower than the machine's; shared by all handles of the volume.
     pub pace: Option<Arc<Pace>>,
-    /// Whether scratch segments carry page checksums. Named segments always do.
+    /// True if scratch segments carry page checksums. Named segments always do.
     pub checksums: bool,
-    /// Whether to keep a checksum of each 4 KiB of every page that is read or written (in memory: 1/1024 of those pages),
-    /// so that parts of it can be read by themselves.
+    /// True to keep a checksum of each 4 KiB of every page that is read or written (in memory: 1/1024 of
+    /// those pages), so that parts of it can be read by themselves.
     pub parts: bool,
-    /// Whether the folder is looked at when the first segment is made and not before: for nodes that may never have one.
+    /// True to open the folder only when the first segment is made: for nodes that may never have one.
     pub on_demand: bool,
 }
 
@@ -111,7 +112,7 @@ impl VolumeSpec {
     }
 }
 
-/// How large a segment is: so many pages of so many bytes.
+/// Size of a segment: a number of pages of a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Number of pages.
@@ -132,7 +133,7 @@ impl From<u64> for Extent {
 pub struct NamedFile<'a> {
     /// The segment's name ([`is_segment_name`]).
     pub name: &'a str,
-    /// What follows it in the file's name ([`segment_file_name`]), and is found again in the file.
+    /// Number in the file's name ([`segment_file_name`]), also stored in the file.
     pub number: u32,
     /// One of those that [`segment_file_state`] has listed: the newest one that all files of a job have. A newer one is given
     /// up for good. Generation 0 may be created. None: the file's newest.
@@ -144,7 +145,7 @@ pub struct NamedFile<'a> {
 pub struct PageDone {
     /// The key that the request came with.
     pub key: u64,
-    /// Whether it did what it should.
+    /// The operation's outcome.
     pub result: Result<(), Box<VolumeError>>,
 }
 
@@ -160,7 +161,7 @@ pub struct Volume {
     arrived: VecDeque<Completion>,
     /// Reused between polls.
     completions: Vec<Completion>,
-    /// How this handle's device is opened, where that is the volume's to do.
+    /// Options for opening this handle's device, if the volume opens it.
     spec: Option<VolumeSpec>,
     /// The device is to be opened before the first segment is made or used.
     is_unopened: bool,
@@ -171,7 +172,7 @@ pub struct Volume {
     mail: Arc<AtomicBool>,
 }
 
-/// What all handles of a volume share.
+/// State shared by all handles of a volume.
 struct Common {
     segments: Segments,
     busy: Busy,
@@ -188,7 +189,7 @@ impl Common {
     }
 }
 
-/// What other handles know of one.
+/// A handle as other handles see it.
 struct Handle {
     /// Requests of this handle that have ended in another one.
     done: Vec<PageDone>,
@@ -228,7 +229,7 @@ struct Segment {
     /// Writes and discards at the device.
     changes_in_flight: u32,
     table: PageTable,
-    /// What only segments with a name have: there may be thousands without.
+    /// State of named segments only: there may be thousands of unnamed ones.
     named: Option<Box<Named>>,
 }
 
@@ -356,7 +357,7 @@ impl Volume {
         }
     }
 
-    /// What other handles call when they have done something for this one: it is polled soon, please.
+    /// Sets the bell that other handles ring after doing work for this one; its owner then polls it soon.
     pub fn set_bell(&mut self, bell: Bell) {
         if let Some(handle) = lock(&self.common).handles.get_mut(self.io.number()) {
             handle.bell = Some(bell);
@@ -431,7 +432,7 @@ impl Volume {
         common.segments.0.insert(segment, Box::new(found));
     }
 
-    /// What the volume stands on, for people: "io_uring, direct".
+    /// Name of the underlying device for messages: "io_uring, direct".
     pub fn device_name(&self) -> &str {
         self.io.device.name()
     }
@@ -523,14 +524,15 @@ impl Volume {
         lock(&self.common).segments.get(&segment).map(|segment| segment.table.pages())
     }
 
-    /// Whether a page may hold anything but zeros: whether reading it would ask the device.
+    /// Returns true if a page may hold anything but zeros: reading it would then access the device.
     pub fn is_written(&self, segment: u32, page: u64) -> bool {
         let common = lock(&self.common);
         let found = common.segments.get(&segment).filter(|segment| page < segment.table.pages());
         found.is_some_and(|segment| segment.table.entry(page) != Entry::Zeros)
     }
 
-    /// Where a segment's file is, for other processes of the node to read; none where it is no file.
+    /// Returns the location of a segment's file, for other processes of the node to read; none if it is not a
+    /// file.
     pub fn whereabouts(&self, segment: u32) -> Option<Whereabouts> {
         let common = lock(&self.common);
         let found = common.segments.get(&segment)?;
@@ -541,8 +543,8 @@ impl Volume {
         Some(Whereabouts { places, ..self.io.device.share(found.file)? })
     }
 
-    /// What NVMe holds of a page, for other processes of the node to read while it stays so: until the page is next written,
-    /// or discarded. None where it cannot be read.
+    /// Returns the stored state of a page, for other processes of the node to read until the page is next
+    /// written or discarded. None where it cannot be read.
     pub fn stored(&self, segment: u32, page: u64) -> Option<StoredPage> {
         let common = lock(&self.common);
         let found = common.segments.get(&segment).filter(|segment| page < segment.table.pages())?;
@@ -556,8 +558,8 @@ impl Volume {
         }
     }
 
-    /// Reads one page. `into` has the size of a page and starts at a multiple of [`PAGE_BYTES_MIN`] in memory; the
-    /// volume keeps it mapped. Nobody else writes it until the read is done.
+    /// Reads one page. `into` has the size of a page and starts at a multiple of [`PAGE_BYTES_MIN`] in
+    /// memory; the volume keeps it mapped. Only the read may write it until it is done.
     ///
     /// # Errors
     /// Only for wrong use (no such segment or page, wrong span); everything else comes with the completion.
@@ -584,9 +586,9 @@ impl Volume {
     /// [`PAGE_BYTES_MIN`], and so is the address of `into`. False: the page was not read or written since its segment was
     /// opened, so that what its parts add up to is not known; nothing has been started, and it has to be read whole.
     ///
-    /// Unlike other reads this one may meet a write of the same page, whose completion it does not wait for. It then brings
-    /// what was there before or what is there now, or ends as [`VolumeError::Corrupt`] because it has seen some of each:
-    /// whoever lets that happen does not believe such an end.
+    /// Unlike other reads this one may meet a write of the same page, whose completion it does not wait for.
+    /// It then returns the old or the new content, or ends as [`VolumeError::Corrupt`] because it saw a mix:
+    /// a caller that allows such a race ignores that error.
     ///
     /// # Errors
     /// As [`Volume::read`].
@@ -672,11 +674,11 @@ impl Volume {
         })
     }
 
-    /// Makes a checkpoint durable beside the last one, under an identity that nobody has used before and that is the same
-    /// for all segments of the job. Both can be opened until it is concluded, and a second write to one of its pages waits
-    /// until then: let nothing that leads to the conclusion wait for such a write. Also of a segment without changes, so
-    /// that the generations of all segments stay the same. The file remembers the `companions`: the other named segments of
-    /// the job, each with the generation that it prepares.
+    /// Makes a checkpoint durable beside the last one, under an identity that has never been used and is the
+    /// same for all segments of the job. Both can be opened until it is concluded, and a second write to one
+    /// of its pages waits until then: let nothing that leads to the conclusion wait for such a write. Also of
+    /// a segment without changes, so that the generations of all segments stay the same. The file remembers
+    /// the `companions`: the other named segments of the job, each with the generation that it prepares.
     ///
     /// # Errors
     /// No such segment, more than [`COMPANIONS_MAX`] companions. A checkpoint that could not be prepared needs no conclusion.
@@ -797,7 +799,7 @@ impl Volume {
         if self.arrived.is_empty() { device::wait(&mut *self.io.device, LOOK_AGAIN_MS) } else { Ok(()) }
     }
 
-    /// Whether there may be such a segment; with its number of pages and their size.
+    /// Checks that such a segment may exist; returns its number of pages and their size.
     fn check_new(&self, segment: u32, Extent { pages, page_bytes }: Extent) -> Result<(u64, u32)> {
         let page_bytes = page_bytes.unwrap_or(self.page_bytes);
         check_page_bytes(page_bytes)?;
@@ -815,7 +817,7 @@ impl Volume {
         Ok((pages, page_bytes))
     }
 
-    /// What the pages of a finished read add up to, or the blocks of a part. Nobody needs to wait for that.
+    /// Returns the checksums of the pages of a finished read, or of the blocks of a part. Takes no lock.
     fn sums(&self, completion: &Completion) -> Few<Sums> {
         let spans = completion.spans.as_slice();
         match self.io.job(completion.key) {
@@ -831,8 +833,8 @@ impl Volume {
 }
 
 impl Drop for Volume {
-    /// Gives the space of segments back that have no checkpoint: they are all zeros to the next job, which is not to find the disk
-    /// full of what nobody reads.
+    /// Frees the space of segments without a checkpoint: the next job reads them as zeros and should not find
+    /// the disk full of dead data.
     fn drop(&mut self) {
         if self.io.number() > 0 {
             return;
@@ -860,12 +862,12 @@ impl Segment {
     }
 }
 
-/// In place of a device of which nobody asks anything.
+/// Stands for a device that is never used.
 fn no_device() -> Result<Box<dyn Device>> {
     Ok(Box::new(MemoryDevice::new(&MemoryDisk::new(), 1)?))
 }
 
-/// What handles share is consistent whenever a panic could leave it.
+/// Locks shared state, which is consistent wherever a panic could leave it.
 fn lock(common: &Mutex<Common>) -> MutexGuard<'_, Common> {
     common.lock().unwrap_or_else(PoisonError::into_inner)
 }

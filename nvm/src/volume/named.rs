@@ -25,7 +25,7 @@ use vgas_shm::{Mapping, Span};
 pub const NAME_BYTES_MAX: usize = 200;
 /// Memory for reading at opening, in bytes: enough reads in flight to keep a device busy.
 const OPENING_BYTES: usize = 1 << 20;
-/// What was found at opening.
+/// Report of opening a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenReport {
     /// New or found.
@@ -44,7 +44,7 @@ pub struct OpenReport {
     pub read_only: Option<DeviceError>,
 }
 
-/// Whether a named segment existed.
+/// Tells if a named segment existed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
     /// It was created: all zeros.
@@ -56,12 +56,12 @@ pub enum Opened {
     },
 }
 
-/// What a segment with a name has more than a scratch segment.
+/// Additional state of a named segment.
 pub(super) struct Named {
-    /// What the file is called by beside its name.
+    /// Number in the file's name.
     pub(super) number: u32,
     pub(super) geometry: Geometry,
-    /// Of the last complete checkpoint.
+    /// Generation of the last complete checkpoint.
     pub(super) generation: u64,
     /// Per level of the page map, the entries of its blocks.
     pub(super) levels: Vec<Vec<Entry>>,
@@ -85,7 +85,7 @@ pub(super) enum Stopped {
 }
 
 impl Stopped {
-    /// What whoever wants to write is told.
+    /// Returns the error for an attempt to write.
     pub(super) fn error(self, file: String, segment: u32) -> VolumeError {
         match self {
             Self::Flush(source) => VolumeError::WritesStopped { file, segment, source },
@@ -113,7 +113,8 @@ impl Named {
         self.requests_held() > 0
     }
 
-    /// Whether no checkpoint of it can be found again: none was made, and none may have become the last one.
+    /// Returns true if no checkpoint of it can be found again: none was made, and none may have become the
+    /// last one.
     pub(super) fn has_no_checkpoint(&self) -> bool {
         self.generation == 0 && self.flush.is_none() && self.stopped.is_none()
     }
@@ -124,7 +125,7 @@ impl Named {
         self.held.len() + self.flushes_queued.len() + usize::from(flushing)
     }
 
-    /// Whether a change of this page must wait although the page itself could take it.
+    /// Returns true if a change of this page must wait although the page itself could take it.
     pub(super) fn must_hold(&self, page: u64) -> bool {
         self.flush.as_ref().is_some_and(|flush| flush.must_hold(page))
     }
@@ -133,7 +134,8 @@ impl Named {
 /// The result of one read at opening.
 type Block = std::result::Result<Box<[u8; BLOCK_BYTES]>, DeviceError>;
 
-/// Whether a segment may be called so: 1 to [`NAME_BYTES_MAX`] letters, digits, '_', '-' and '.', not starting with '.'.
+/// Returns true for a valid segment name: 1 to [`NAME_BYTES_MAX`] letters, digits, '_', '-' and '.', not
+/// starting with '.'.
 pub fn is_segment_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.') && name.chars().all(plain)
@@ -144,20 +146,21 @@ pub fn segment_file_name(name: &str, segment: u32) -> String {
     format!("{name}.{segment}.vgas")
 }
 
-/// What a segment's file is to somebody who only looks at it.
+/// State of a segment's file, as a read-only observer sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileState {
     /// There is none.
     Missing,
-    /// It can be opened at any of these checkpoints, the newest first, each with the other segments that took part in it.
-    /// Generation 0 is a segment that was created and never flushed: it was promised to nobody to find anything in it.
+    /// It can be opened at any of these checkpoints, the newest first, each with the other segments that took
+    /// part in it. Generation 0 is a segment that was created and never flushed: nothing in it was promised
+    /// to survive.
     Holds(Vec<(CheckpointId, Vec<Companion>)>),
     /// It is something else, which opening it will name.
     Unclear,
 }
 
 impl FileState {
-    /// Whether it may hold what somebody wants to find again.
+    /// Returns true if it may hold data worth finding again.
     pub fn is_kept(&self) -> bool {
         match self {
             Self::Missing => false,

@@ -1,4 +1,4 @@
-//! How long it takes until the objects of a node that was killed are used again, and what keeping them twice costs.
+//! Measures the time from a node's death until its objects are usable again, and the cost of replication.
 //!
 //! Run it: `cargo build --release --examples && target/release/vgas run -n 3 --nodes 3 --conduit tcp --set run.survive=on -- \
 //! target/release/examples/failover 20000 daemon`. Rank 1 makes that many objects of 1 KiB, and gives a list of them to rank 0; then it kills its daemon

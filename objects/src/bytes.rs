@@ -13,8 +13,8 @@ use crate::portable::Portable;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Makes the compiler assume that what is behind a pointer was written, with what the memory holds. No instruction. Miri has no assembly, and
-/// reports whoever looks at padding.
+/// Makes the compiler assume that what is behind a pointer was written, with what the memory holds. No
+/// instruction. Miri has no assembly, and reports reads of padding.
 #[inline(always)]
 pub(crate) fn assume_written(first: *mut MaybeUninit<u8>) {
     #[cfg(not(miri))]
@@ -72,7 +72,7 @@ pub(crate) fn append_shared<T: Portable>(value: &T, to: &mut Vec<u8>) {
     unsafe { to.set_len(to.len() + bytes) };
 }
 
-/// Makes bytes a value, in memory that is nobody else's.
+/// Decodes bytes into a value, in memory that only the caller uses.
 ///
 /// # Safety
 /// They are the bytes of a value of this type.

@@ -36,8 +36,9 @@
 //! lent something runs where that is, unless [`spawn_to`](crate::spawn_to) names a rank. Divide work into several times as many tasks as
 //! there are cores, of some milliseconds each: ranks with nothing to do take those that have not begun.
 //!
-//! A task returns what may lie in the heap. An error of std or of this crate may not, so one that fails simply panics: whoever joins it has the
-//! words, and goes on or not. Errors that a program tells apart are an enum of its own.
+//! A task returns what may lie in the heap. An error of std or of this crate may not, so a failing task
+//! simply panics: the thread that joins it receives the message, and decides. Errors that a program tells
+//! apart are an enum of its own.
 //!
 //! ```no_run
 //! use vgas_objects::{DBox, DVec, Portable, TaskError, spawn, task};
@@ -62,12 +63,13 @@
 //!
 //! # 5. Reading and writing
 //!
-//! The rules are Rust's own. `&` reads: what is elsewhere comes as a copy, which stays as long as it is used and there is room. `&mut` writes: what is
-//! elsewhere moves to the rank that writes, and nobody can look at an old copy afterwards. What many write goes into a
-//! [`DMutex`](crate::sync::DMutex) or a [`DAtomicU64`](crate::sync::DAtomicU64).
+//! `&` reads: a remote object arrives as a copy, which stays while it is used and there is room. `&mut`
+//! writes: a remote object moves to the writing rank, and no rank can read an old copy afterwards. A value
+//! with many writers goes into a [`DMutex`](crate::sync::DMutex) or a
+//! [`DAtomicU64`](crate::sync::DAtomicU64).
 //!
-//! `*object` and `object.field` do both, and panic where an object cannot be had; what begins with `try_` says why instead. What is about a box and not
-//! about what it has is called with its type, as on an `Arc`:
+//! `*object` and `object.field` do both, and panic where an object cannot be had; what begins with `try_`
+//! says why instead. Functions on the box rather than on its object are called with its type, as on an `Arc`:
 //!
 //! ```no_run
 //! # use vgas::Rank;

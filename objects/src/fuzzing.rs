@@ -1,5 +1,6 @@
-//! What fuzz targets run: any bytes as what the services of owned objects are asked, as what they answer, as messages of tasks, and as a heap
-//! at rest. Part of no build but tests and fuzzing (`fuzz/README.md`); no interface.
+//! Fuzz targets: decode arbitrary bytes as requests to the services of owned objects, as their answers, as
+//! messages of tasks, and as a heap at rest. Part of no build but tests and fuzzing (`fuzz/README.md`); no
+//! interface.
 
 pub use crate::service::fuzzing::objects_services;
 pub use crate::task::fuzzing::objects_tasks;
@@ -9,8 +10,8 @@ use crate::service::fuzzing::answer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The first byte says what the others are: what a home answers to who reads, or a lock's, a channel's or a barrier's home; what a rank
-/// says that it has, to others and to who looks from outside, or has let go of; or how a task has ended.
+/// The first byte selects the decoder: a home's answer to a reader, or a lock's, a channel's or a barrier's
+/// home's; a rank's report, to other ranks or to an observer, or its drops; or the end of a task.
 pub fn objects_answers(bytes: &[u8]) {
     let Some((what, rest)) = bytes.split_first() else { return };
     match what {
@@ -28,7 +29,7 @@ pub fn objects_at_rest(bytes: &[u8]) {
     heap::at_rest(bytes);
 }
 
-/// What is decoded from the beginning of these bytes is the same when it was sent again.
+/// Checks that a value decoded from the beginning of these bytes round-trips.
 pub(crate) fn travelled<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<(T, &[u8])> {
     let (found, rest) = postcard::take_from_bytes::<T>(bytes).ok()?;
     let sent = postcard::to_allocvec(&found).expect("what was decoded");

@@ -1,5 +1,5 @@
-//! What dropping a value does: only what the compiler makes of the drops of its parts, its *drop glue*, which any rank can do as well; or
-//! something that the program has written, which runs where the value's owner drops it.
+//! Classifies the drop of a value: either pure *drop glue*, the compiler's drops of its parts, which any rank
+//! can run; or code of the program, which runs on the owner's rank.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -21,7 +21,7 @@ pub struct Glue {
 }
 
 impl Glue {
-    /// Whether dropping a value of a type, and all that it owns, runs nothing of the program's.
+    /// Returns true if dropping a value of a type, and all that it owns, runs no code of the program.
     pub(crate) fn is_all_of<T: Portable>() -> bool {
         let mut glue = Self::default();
         glue.part::<T>();
@@ -41,7 +41,8 @@ impl Glue {
     }
 }
 
-/// For the derive: whether a type implements [`Drop`] itself. What is known of those that do shadows what is known of all.
+/// For the derive: whether a type implements [`Drop`] itself. The inherent constant of such types shadows the
+/// trait's, which holds for all.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct DropOf<T>(PhantomData<T>);
@@ -52,7 +53,7 @@ impl<T: Drop> DropOf<T> {
     pub const IS_OWN: bool = true;
 }
 
-/// Of all types, what [`DropOf`] says of none.
+/// The default, for types without a [`Drop`] of their own.
 #[doc(hidden)]
 pub trait NoDrop {
     /// It does not.
@@ -93,7 +94,8 @@ mod tests {
         Other { of: Result<u8, (T, u32)> },
     }
 
-    /// Goal: a drop that somebody has written is found in each part of a type, and nowhere else; also where the types are parameters.
+    /// Goal: a drop implementation of the program is found in each part of a type, and nowhere else, generic
+    /// types included.
     #[test]
     fn own_drops_are_found() {
         let is = [

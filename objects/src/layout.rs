@@ -1,4 +1,5 @@
-//! How the values of a type lie in memory, in words that another job can compare: what an earlier one has left is only read as what it was.
+//! Memory layout of a type's values, in words that another job can compare: values of an earlier job are read
+//! only as the type that they were.
 
 use crate::portable::Portable;
 use std::any::TypeId;

@@ -1,12 +1,14 @@
-//! Tables that the linker makes: of functions that the program has been compiled with, of one type each, which it has in every process in the same
-//! order. What processes tell each other is an entry's number, never an address.
+//! Tables that the linker makes: of functions that the program has been compiled with, of one type each,
+//! which it has in every process in the same order. Processes exchange an entry's number, never an address.
 //!
-//! Rules: a section has entries that [`entry!`] has made, of functions of one type, and zeros; nobody writes it.
+//! Rules: a section has entries that [`entry!`] has made, of functions of one type, and zeros; it is never
+//! written.
 
-/// How far an entry's function is from the entry: the same in every process. 0: none.
+/// Distance from an entry to its function: the same in every process. 0: none.
 pub(crate) type Entry = i64;
 
-/// Places an entry of a function into a section, or one of none, so that there is a section. `R` keeps it when the linker drops what nobody names.
+/// Places an entry of a function into a section, or one of none, so that there is a section. `R` keeps it
+/// when the linker drops unreferenced sections.
 macro_rules! entry {
     ($section:literal) => {
         $crate::linked::entry!($section, ".quad 0",)
@@ -40,7 +42,7 @@ pub(crate) unsafe fn entries(first: *const Entry, end: *const Entry) -> &'static
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
-/// Where an entry's function is; none where it has none.
+/// Returns the address of an entry's function; none if it has none.
 pub(crate) fn address(entry: &Entry) -> Option<usize> {
     (*entry != 0).then(|| std::ptr::from_ref(entry).addr().wrapping_add_signed(*entry as isize))
 }

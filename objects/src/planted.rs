@@ -4,13 +4,13 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Who writes what others have read leaves its colour.
+    /// A writer keeps the colour that other ranks have read.
     KeptColour = 1,
     /// A copy that is not used any more counts as used.
     ForgottenUse,
-    /// What is freed of another rank's stays there.
+    /// A remote object that is freed stays there.
     ForgottenFree,
-    /// What nobody receives from a channel is not dropped.
+    /// A value in a closed channel is not dropped.
     ForgottenValue,
     /// A unit of a counted value is lost where many are drawn.
     LostUnit,
@@ -20,13 +20,13 @@ pub enum Fault {
     UnmarkedList,
     /// Nor that what comes with what it is tied to was.
     UnmarkedTies,
-    /// A lock is not poisoned by a panic of who was to change its value.
+    /// A lock is not poisoned by a panic of its writer.
     LostPoison,
-    /// What was found to be seen by nobody is taken to be so for ever.
+    /// An object once found unserved is taken to be so for ever.
     EndlessPeriod,
-    /// What owns objects, and is another rank's, is not dropped there.
+    /// A remote value that owns objects is not dropped there.
     ForgottenDrop,
-    /// Who is asked about slots whose colours are used up says that it has no copies from there, and keeps them.
+    /// A rank asked about retired slots says that it has no copies from there, and keeps them.
     ConfirmedWithCopies,
 }
 
@@ -39,7 +39,7 @@ pub fn plant(fault: Fault) {
     PLANTED.store(fault as u8, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// Whether this mistake is to be made.
+/// Returns true if this mistake is to be made.
 #[cfg(feature = "faults")]
 pub(crate) fn is_planted(fault: Fault) -> bool {
     PLANTED.load(std::sync::atomic::Ordering::Relaxed) == fault as u8

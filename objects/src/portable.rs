@@ -1,4 +1,4 @@
-//! What may lie in the global heap.
+//! Types whose values may lie in the global heap.
 //!
 //! # Rules for the unsafe code in this file
 //!
@@ -31,7 +31,8 @@ use std::time::Duration;
 /// enum Shape<Label> { Empty, Circle(Point, f64), Named { of: [Point; 4], label: Label } }
 /// ```
 ///
-/// What means nothing elsewhere does not compile: memory of this process, and what the kernel has given it.
+/// Types that are meaningless in another process do not compile: memory of this process, and handles from the
+/// kernel.
 ///
 /// ```compile_fail,E0277
 /// # use vgas_objects::Portable;
@@ -95,7 +96,7 @@ use std::time::Duration;
     note = "a task that fails says so by a panic, whose words `join` has, or by a type of its own: errors of std and of this crate do not travel"
 )]
 pub unsafe trait Portable: Sized + Send + 'static {
-    /// Whether a value can have links.
+    /// True if a value can have links.
     const HAS_LINKS: bool;
 
     /// Shows each link in it. Does nothing else.
@@ -107,10 +108,11 @@ pub unsafe trait Portable: Sized + Send + 'static {
         self.links(&mut |link| visit(link, 0));
     }
 
-    /// Whether a value can have objects tied to it ([`TBox`](crate::TBox)), and says where in it their words are.
+    /// True if a value can have objects tied to it ([`TBox`](crate::TBox)), whose words' offsets it then
+    /// gives.
     const HAS_TIES: bool = false;
 
-    /// Whether a value is the word of a tied object, and nothing else.
+    /// True if a value is the word of a tied object, and nothing else.
     #[doc(hidden)]
     const IS_TIE: bool = false;
 

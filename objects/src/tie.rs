@@ -18,7 +18,7 @@ const TIES_MAX: usize = 256;
 #[derive(Debug)]
 pub struct Ties {
     types: Vec<Tied>,
-    /// Of which of them ties are being found, and where in its values.
+    /// Index of the type whose ties are being found, and the offset in its values.
     of: usize,
     base: usize,
 }
@@ -50,7 +50,7 @@ pub(crate) fn tied_to<T: Portable>() -> &'static [Tied] {
 }
 
 impl Ties {
-    /// Of a type.
+    /// Finds the ties of a type.
     pub(crate) fn of<T: Portable>() -> Vec<Tied> {
         let mut ties = Self { types: vec![Tied::of::<T>()], of: 0, base: 0 };
         T::ties(&mut ties);

@@ -1,5 +1,5 @@
-//! What a pointer of the heap is (DRust §4.1.1, Figure 4): 48 bits of address, 16 bits of colour, and one word more that
-//! says where this process has the object.
+//! A pointer of the heap (DRust §4.1.1, Figure 4): 48 bits of address, 16 bits of colour, and one extra word
+//! with the object's address in this process.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -10,7 +10,7 @@ pub const ADDRESS_BITS: u32 = 48;
 
 pub(crate) const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 
-/// Which of the values, that were written at an address one after the other, a word means.
+/// Generation of a value: tells the successive values at an address apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Colour(pub u16);
 
@@ -24,8 +24,8 @@ impl Colour {
     }
 }
 
-/// An address and its colour: the name of a value of an object. Two words that are equal mean equal bytes, as long as somebody may
-/// use them: what is cached under a word need never be invalidated.
+/// An address and its colour: the name of a value of an object. Two words that are equal mean equal bytes, as
+/// long as they may be used: a copy cached under a word need never be invalidated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Word(NonZeroU64);
@@ -47,13 +47,13 @@ impl Word {
         self.0.get()
     }
 
-    /// Where the object is.
+    /// Returns the object's address.
     #[inline]
     pub fn address(self) -> u64 {
         self.0.get() & ADDRESS_MASK
     }
 
-    /// Which of its values is meant.
+    /// Returns the value's generation.
     #[inline]
     pub fn colour(self) -> Colour {
         Colour((self.0.get() >> ADDRESS_BITS) as u16)
@@ -73,7 +73,7 @@ impl fmt::Debug for Word {
     }
 }
 
-/// What a box is made of: 16 bytes, also in an `Option`.
+/// Representation of a box: 16 bytes, even in an `Option`.
 ///
 /// The extension is 0, or what one rank has found out for itself: its number plus 1 in the upper 16 bits, and the address of its
 /// copy. Others take it for 0, and it is made 0 where bytes arrive.

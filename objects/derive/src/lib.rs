@@ -39,7 +39,7 @@ fn shapes(input: &DeriveInput) -> syn::Result<Vec<(TokenStream, &Fields)>> {
     }
 }
 
-/// What is in the heap outlives who has made it, in other processes, too: it borrows nothing.
+/// A value in the heap outlives its creator, in other processes as well: it borrows nothing.
 fn borrows_nothing(input: &DeriveInput) -> syn::Result<()> {
     match input.generics.lifetimes().next() {
         None => Ok(()),

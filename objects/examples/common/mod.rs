@@ -1,4 +1,5 @@
-//! What the four programs share: flags, the way from `main` to a job and back, progress, figures, random numbers.
+//! Code shared by the four programs: flags, the way from `main` to a job and back, progress, figures, random
+//! numbers.
 //!
 //! A program is a [`Program`]: it runs on owned objects, in a job, or on std alone, and says what differs between the two.
 
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use vgas::{Rank, Runtime};
 use vgas_objects::{HeapOptions, ObjectError, Objects, RunOptions, TaskError};
 
-/// What is said to people when a program fails: one line.
+/// Error of a program, printed as one line.
 pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 /// Flags that all programs have.
@@ -39,7 +40,7 @@ pub struct Shared {
     /// Heap of each rank; it may be larger than the cache, and than memory.
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = bytes)]
     pub heap: u64,
-    /// What random numbers begin with.
+    /// Seed of the random numbers.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Write the figures to this file, as rows of JSON.
@@ -73,7 +74,7 @@ pub trait Program: Parser {
     /// The flags that it shares with the others.
     fn shared(&self) -> &Shared;
 
-    /// What is wrong with flags that are each right.
+    /// Checks the flags against each other.
     fn check(&self) -> Result<(), String>;
 
     /// Runs it on objects, within [`Objects::run`] on the first of so many ranks, and verifies it if that was asked for.
@@ -92,7 +93,7 @@ pub trait Program: Parser {
         None
     }
 
-    /// How the job is to be joined.
+    /// Joins the job.
     fn join(&self) -> vgas::Result<Runtime> {
         Runtime::init()
     }
@@ -198,7 +199,7 @@ fn in_job<P: Program>(program: &P) -> Outcome {
     Ok(objects.finalize()?)
 }
 
-/// Whether an error is only what was seen of another rank, which is gone.
+/// Returns true if an error only reports the loss of another rank.
 fn is_of_others(error: &(dyn Error + 'static)) -> bool {
     if let Some(TaskError::Objects(error)) = error.downcast_ref() {
         return is_of_others(&**error);
@@ -224,7 +225,7 @@ fn count(objects: &Objects, figures: Option<Figures>) -> Outcome {
     figures.write()
 }
 
-/// What a panic has said.
+/// Returns the message of a panic.
 fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it has panicked".into())
@@ -238,7 +239,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of so many steps.
+    /// Starts at zero of `steps`.
     pub fn new(what: &'static str, steps: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
         // A wrong template would be this file's mistake; then the default looks will do.

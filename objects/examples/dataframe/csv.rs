@@ -14,10 +14,10 @@ const LINE_MAX: usize = 4096;
 /// Bytes of a file that are read at a time.
 const PIECE: u64 = 4 << 20;
 
-/// Where a piece of a file begins and ends: it has the lines that begin there.
+/// First and last byte of a piece of a file: it has the lines that begin there.
 pub type Piece = (u64, u64);
 
-/// What is wrong in a piece: the line, counted from the piece's first, and why.
+/// The first bad line of a piece, counted from the piece's first, and the reason.
 pub type Wrong = (u64, String);
 
 fn quoted(field: &[u8]) -> String {
@@ -155,8 +155,9 @@ fn add(line: &[u8], rows: &mut Rows) -> Result<(), String> {
     Ok(())
 }
 
-/// What each of several threads has found in its pieces, every so-many-th: the lines of those that are right, and what is wrong in the
-/// next one. An error names the first line of the file that is wrong.
+/// Checks the results of several threads, thread `t` having read every n-th piece from `t` on: the line
+/// counts of good pieces, and the error in the next one. An error names the first line of the file that is
+/// wrong.
 pub fn check(path: &Path, found: &[(Vec<u64>, Option<Wrong>)]) -> Outcome {
     let threads = found.len();
     let wrong = found.iter().enumerate().filter_map(|(thread, (lines, wrong))| {

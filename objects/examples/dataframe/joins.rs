@@ -9,11 +9,11 @@ use vgas_objects::{Portable, Shareable};
 /// Two tables with a common column.
 pub trait Join: 'static {
     type Key: Copy + Eq + Hash + Send + Sync + Portable + Shareable;
-    /// Which of the right tables, from 1 on: small, medium, big.
+    /// The right table, from 1 on: small, medium, big.
     const RIGHT: usize;
-    /// Whether the right table is as large as the left one.
+    /// True if the right table is as large as the left one.
     const IS_BIG: bool = Self::RIGHT == 3;
-    /// Whether rows without a partner stay.
+    /// True if rows without a partner stay.
     const IS_LEFT: bool = false;
 
     fn key(columns: &JoinColumns<'_>, row: usize) -> Self::Key;
@@ -72,7 +72,7 @@ pub fn keyed<'c, J: Join>(columns: JoinColumns<'c>) -> impl Iterator<Item = (J::
     columns.value.iter().enumerate().map(move |(row, value)| (J::key(&columns, row), *value))
 }
 
-/// What a join comes to.
+/// Result of a join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Portable, Shareable)]
 pub struct Paired {
     pub rows: u64,

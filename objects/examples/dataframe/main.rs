@@ -68,7 +68,7 @@ struct Arguments {
     repeat: u32,
 }
 
-/// What rows are generated from.
+/// Parameters of the generated rows.
 #[derive(Clone, Copy, Debug, Portable, Shareable)]
 struct Source {
     seed: u64,
@@ -92,7 +92,7 @@ impl Source {
     }
 }
 
-/// Who does the work: threads, of all ranks in turn.
+/// The worker threads, of all ranks in turn.
 #[derive(Clone, Copy, Debug, Portable, Shareable)]
 struct Workers {
     count: usize,
@@ -107,7 +107,7 @@ impl Workers {
         Rank(number as u32 % self.ranks)
     }
 
-    /// What a worker does of something.
+    /// Returns a worker's share of the items.
     pub fn share<I: Iterator>(&self, number: usize, of: I) -> impl Iterator<Item = I::Item> + use<I> {
         of.skip(number).step_by(self.count)
     }
@@ -166,7 +166,7 @@ macro_rules! version {
 version!(OnObjects, objects);
 version!(OnStd, plain);
 
-/// What an answer comes to, of a question or a join: compared as it is, and shown.
+/// Summary of a query's or a join's result, for comparison and output.
 #[derive(Clone, Debug, PartialEq)]
 struct Told {
     name: String,

@@ -47,7 +47,7 @@ type Answers<K, S> = Vec<(Answered, Vec<(K, S)>)>;
 /// Rows of a join, and what they come to, of each chunk or part.
 type Pairs = Vec<(Paired, Vec<Pair>)>;
 
-/// What a thread has read of a file: chunks, the lines of each, and what is wrong in the next.
+/// A thread's result of reading a file: chunks, the lines of each, and the error in the next.
 type Read = (Vec<Box<Chunk>>, Vec<u64>, Option<(u64, String)>);
 
 impl Chunk {
@@ -82,7 +82,7 @@ fn rows_of<T: Portable>(parts: std::vec::Vec<std::vec::Vec<T>>) -> Vec<Vec<T>> {
     parts.into_iter().map(Vec::from).collect()
 }
 
-/// What each worker has done.
+/// Runs `work` on every worker and returns the results.
 fn each<'lent, L: Lent<'lent> + 'lent, R: Portable>(
     workers: &Workers,
     work: impl Fn(usize) -> Call<L, R>,

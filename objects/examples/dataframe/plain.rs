@@ -47,7 +47,7 @@ type Answers<K, S> = Vec<(Answered, Vec<(K, S)>)>;
 /// Rows of a join, and what they come to, of each chunk or part.
 type Pairs = Vec<(Paired, Vec<Pair>)>;
 
-/// What a thread has read of a file: chunks, the lines of each, and what is wrong in the next.
+/// A thread's result of reading a file: chunks, the lines of each, and the error in the next.
 type Read = (Vec<Box<Chunk>>, Vec<u64>, Option<(u64, String)>);
 
 impl Chunk {
@@ -74,7 +74,7 @@ impl JoinChunk {
     }
 }
 
-/// What each worker has done.
+/// Runs `work` on every worker and returns the results.
 fn each<R: Send>(workers: &Workers, work: impl Fn(usize) -> R + Sync) -> Outcome<Vec<R>> {
     let work = &work;
     thread::scope(|scope| {

@@ -9,7 +9,7 @@ use vgas_objects::{Portable, Shareable, prefetch};
 pub trait Query: 'static {
     type Key: Copy + Eq + Ord + Hash + Send + Sync + Portable + Shareable;
     type Sum: Copy + Digest + Send + Sync + Portable + Shareable;
-    /// Whether all values of a group are needed at once.
+    /// True if all values of a group are needed at once.
     const IS_WHOLE: bool = false;
 
     /// Says which columns of these rows will be looked at, before they are.
@@ -17,13 +17,13 @@ pub trait Query: 'static {
 
     fn key(columns: &Columns<'_>, row: usize) -> Self::Key;
 
-    /// What a row is by itself.
+    /// Returns the sum of a single row.
     fn of(columns: &Columns<'_>, row: usize) -> Self::Sum;
 
     /// Adds others of the same group.
     fn add(sum: &mut Self::Sum, other: &Self::Sum);
 
-    /// What all of a group come to, if all are needed at once.
+    /// Combines all values of a group, if all are needed at once.
     fn whole(all: &mut [Self::Sum]) -> Self::Sum {
         all[0]
     }
@@ -122,7 +122,7 @@ impl<K: Copy + Eq + Hash, S: Copy> Groups<K, S> {
         }
     }
 
-    /// What is at a key.
+    /// Returns the sum at a key.
     pub fn get(&self, key: &K) -> Option<&S> {
         let mask = self.places.len() - 1;
         let mut at = hash_of(key) as usize & mask;
@@ -141,7 +141,7 @@ impl<K: Copy + Eq + Hash, S: Copy> Groups<K, S> {
     }
 }
 
-/// Which of so many parts has a key: by other bits of its hash than tables use.
+/// Returns the part of a key, by other bits of its hash than tables use.
 pub fn part_of(key: &impl Hash, parts: usize) -> usize {
     ((u128::from(hash_of(key)) * parts as u128) >> 64) as usize
 }
@@ -187,7 +187,7 @@ pub fn merge<'p, Q: Query>(pieces: impl Iterator<Item = &'p [(Q::Key, Q::Sum)]>)
         .collect()
 }
 
-/// What an answer comes to: groups, a number that tells other answers, and the sums of its columns.
+/// Summary of an answer: groups, a digest that tells other answers, and the sums of its columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Portable, Shareable)]
 pub struct Answered {
     pub groups: u64,

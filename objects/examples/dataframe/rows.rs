@@ -83,12 +83,12 @@ impl Rows {
 /// The left table of the joins; of the right ones, each has the columns that it is joined by.
 #[derive(Debug, Default)]
 pub struct Joined {
-    /// Of the small table.
+    /// Key into the small table.
     pub id1: Vec<i32>,
-    /// Of the medium one, as a number and as text.
+    /// Key into the medium one, as a number and as text.
     pub id2: Vec<i32>,
     pub id5: Vec<Text>,
-    /// Of the big one.
+    /// Key into the big one.
     pub id3: Vec<i32>,
     pub value: Vec<f64>,
 }
@@ -103,7 +103,7 @@ pub struct JoinColumns<'c> {
     pub value: &'c [f64],
 }
 
-/// How many rows the right tables of the joins have, of so many on the left.
+/// Returns the number of rows of the right tables of the joins, for `rows` on the left.
 pub fn right_rows(rows: u64) -> [u64; 3] {
     [(rows / 1_000_000).max(10), (rows / 1_000).max(100), rows]
 }

@@ -49,10 +49,10 @@ struct Arguments {
     /// Bytes of a value.
     #[arg(long, value_name = "BYTES", default_value = "32", value_parser = ["32", "1024"])]
     value: String,
-    /// How unequal keys are: 0 for all alike, to less than 1.
+    /// Skew of the keys: 0 for uniform, to less than 1.
     #[arg(long, default_value_t = 0.99)]
     theta: f64,
-    /// What the records are in.
+    /// Store of the records.
     #[arg(long, value_enum, default_value = "objects")]
     store: Store,
 }

@@ -32,7 +32,7 @@ struct Leaf<const N: usize> {
     records: Vec<Record<N>>,
 }
 
-/// What a client asks of a shard at a time, with what is to be written.
+/// A client's requests to one shard, with the values to write.
 #[derive(Portable, Shareable)]
 struct Batch<const N: usize> {
     requests: Vec<Request>,
@@ -162,7 +162,7 @@ fn turn<const N: usize>(
     )
 }
 
-/// What all threads have done.
+/// Joins all threads and returns their results.
 fn joined<'scope, R: Portable>(all: impl Iterator<Item = JoinHandle<'scope, R>>) -> Outcome<Vec<R>> {
     let all: std::vec::Vec<_> = all.collect();
     all.into_iter().map(|one| Ok(one.join()?)).collect()

@@ -28,7 +28,7 @@ struct Leaf<const N: usize> {
     records: Vec<Record<N>>,
 }
 
-/// What a client asks of a shard at a time, with what is to be written.
+/// A client's requests to one shard, with the values to write.
 struct Batch<const N: usize> {
     requests: Vec<Request>,
     values: Vec<[u8; N]>,
@@ -153,7 +153,7 @@ fn turn<const N: usize>(
     (all.map(|(requests, values)| Batch { requests, values }).collect(), count)
 }
 
-/// What all threads have done.
+/// Joins all threads and returns their results.
 fn joined<'scope, R>(all: impl Iterator<Item = ScopedJoinHandle<'scope, R>>) -> Outcome<Vec<R>> {
     let all: Vec<_> = all.collect();
     all.into_iter().map(|one| one.join().map_err(|_| "a thread has panicked".into())).collect()

@@ -1,5 +1,5 @@
-//! What clients ask, and whether they were answered rightly: the same for all stores. The workloads are YCSB's A to F (Cooper et al.,
-//! *Benchmarking cloud serving systems with YCSB*).
+//! The clients' requests and the checks of the answers: the same for all stores. The workloads are YCSB's A
+//! to F (Cooper et al., *Benchmarking cloud serving systems with YCSB*).
 
 use super::common::random::{Random, Zipf, mix};
 use clap::ValueEnum;
@@ -8,7 +8,7 @@ use vgas_objects::{Portable, Shareable};
 /// Most records of a scan.
 const SCAN_MAX: u64 = 100;
 
-/// What part of the requests is what.
+/// Shares of the kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Portable, Shareable)]
 pub enum Mix {
     /// Half reads, half updates
@@ -26,7 +26,7 @@ pub enum Mix {
 }
 
 impl Mix {
-    /// Of 100 requests, those that only look.
+    /// Number of read-only requests among 100.
     fn looks(self) -> u64 {
         match self {
             Mix::A | Mix::F => 50,
@@ -36,14 +36,14 @@ impl Mix {
     }
 }
 
-/// What is to be done.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Portable, Shareable)]
 pub enum Kind {
     Read,
     Update,
     Insert,
     Scan,
-    /// What a scan has not found before the end of a shard.
+    /// The rest of a scan that reached the end of a shard.
     Rest,
     Modify,
 }
@@ -54,16 +54,16 @@ impl Kind {
     }
 }
 
-/// What is asked of a shard. What is to be written travels beside it.
+/// A request to a shard. The value to write travels beside it.
 #[derive(Clone, Copy, Debug, Portable, Shareable)]
 pub struct Request {
     pub kind: Kind,
-    /// Of a scan: records.
+    /// Length of a scan in records.
     pub count: u32,
     pub key: u64,
 }
 
-/// How much of what.
+/// Size of a run.
 #[derive(Clone, Copy, Debug, Portable, Shareable)]
 pub struct Plan {
     pub mix: Mix,
@@ -82,7 +82,7 @@ impl Plan {
         self.operations.div_ceil(self.batch * self.shards)
     }
 
-    /// Which shard has a key: each has a range of them.
+    /// Returns the shard of a key: each has a range of keys.
     pub fn shard_of(&self, key: u64) -> usize {
         ((u128::from(key) * u128::from(self.shards)) >> 64) as usize
     }
@@ -126,13 +126,13 @@ pub struct Client {
     random: Random,
     zipf: Zipf,
     inserted: u64,
-    /// What it has still to ask.
+    /// Requests still to send.
     left: u64,
     /// Answers that it has had.
     pub answered: u64,
     /// Those that were wrong.
     pub wrong: u64,
-    /// Of all versions that it has read, in their order.
+    /// Digest of all versions read, in their order.
     pub read: u64,
 }
 
@@ -161,7 +161,7 @@ impl Client {
         }
     }
 
-    /// Which record.
+    /// Draws the record for a request.
     fn number_for(&mut self, plan: &Plan, kind: Kind) -> u64 {
         let own = |nth: u64| plan.records + nth * plan.shards + self.number;
         if kind == Kind::Insert {
@@ -207,16 +207,16 @@ impl Client {
     }
 }
 
-/// What a run has shown.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Of each batch.
+    /// Seconds of each batch.
     pub seconds: Vec<f64>,
     pub answered: u64,
     pub wrong: u64,
-    /// Of what all clients have read, in their order.
+    /// Digest of all clients' reads, in their order.
     pub read: u64,
-    /// Of what the store has in the end.
+    /// Digest of the store's final content.
     pub contents: u64,
 }
 

@@ -36,10 +36,10 @@ struct Arguments {
     /// Rows and columns of a tile.
     #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
     tile: u32,
-    /// What the matrices are of.
+    /// Type of the elements.
     #[arg(long, value_enum, default_value = "f64")]
     numbers: Numbers,
-    /// How often matrices are cut into four, of which seven products are made instead of eight (Strassen).
+    /// Number of Strassen levels: matrices are cut into four, and seven products are made instead of eight.
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=6))]
     levels: u32,
 }

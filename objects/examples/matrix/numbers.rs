@@ -49,14 +49,14 @@ impl Number for i32 {
     }
 }
 
-/// How a product is computed.
+/// Parameters of a product.
 #[derive(Clone, Copy, Debug, Portable, Shareable)]
 pub struct Plan {
     /// Rows and columns of the matrices.
     pub size: u32,
     /// Rows and columns of a tile.
     pub tile: u32,
-    /// How often matrices are cut into four, of which seven products are made (Strassen).
+    /// Number of Strassen levels: matrices are cut into four, and seven products are made.
     pub levels: u32,
     pub seed: u64,
     /// Threads, of all ranks in turn.
@@ -65,13 +65,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Of so many tiles in a row, those that a worker computes.
+    /// Returns the tiles that a worker computes, of `across` in a row.
     pub fn share(&self, across: u32, worker: u32) -> impl Iterator<Item = u32> + use<> {
         (worker..across * across).step_by(self.workers as usize)
     }
 }
 
-/// An element of a matrix that nobody stores.
+/// Computes an element of a matrix that is not stored.
 pub fn element<T: Number>(seed: u64, row: u32, column: u32) -> T {
     let number = (u64::from(row) << 32 | u64::from(column)) ^ seed.rotate_left(17);
     T::of((super::common::random::mix(number) >> 32) as u32)
@@ -120,7 +120,8 @@ pub fn combined<T: Number>(a: &[T], b: &[T], is_sum: bool) -> Vec<T> {
     }
 }
 
-/// What differs from the product as another library computes it, or as the definition says; nothing, if it is right.
+/// Compares with the product of another library, or with the definition; returns the first difference, if
+/// any.
 pub fn differs<T: Number>(plan: &Plan, product: impl Fn(u32, u32) -> T) -> Option<String> {
     let size = plan.size as usize;
     if std::any::TypeId::of::<T>() != std::any::TypeId::of::<f64>() {

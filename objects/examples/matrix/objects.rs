@@ -14,7 +14,7 @@ pub struct Matrix<T: Number> {
     pub across: u32,
 }
 
-/// What each worker has made: tiles, every so-many-th.
+/// Runs `make` on every worker and returns its tiles, every n-th.
 fn each<'lent, T: Number, L: Lent<'lent> + 'lent>(
     plan: &Plan,
     across: u32,

@@ -11,7 +11,7 @@ pub struct Matrix<T: Number> {
     pub across: u32,
 }
 
-/// What each worker has made: tiles, every so-many-th.
+/// Runs `make` on every worker and returns its tiles, every n-th.
 fn each<T: Number>(plan: &Plan, across: u32, make: impl Fn(u32) -> Vec<Vec<T>> + Sync) -> Outcome<Matrix<T>> {
     let make = &make;
     let made: Vec<Vec<Vec<T>>> = thread::scope(|scope| {

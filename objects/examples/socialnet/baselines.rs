@@ -27,7 +27,7 @@ const POSTS: usize = 1 << 16;
 /// Room for further followers.
 const SLACK: usize = 8;
 
-/// What is asked of a rank that has users and posts, as a message or here.
+/// Requests to a rank that has users and posts, by message or local.
 const HOME_OF: u32 = 0;
 const POSTS_OF: u32 = 1;
 const POST_AT: u32 = 2;
@@ -44,7 +44,7 @@ const ANSWER: u8 = 129;
 const WINDOW: usize = 256;
 const BROUGHT: usize = 128;
 
-/// Where a post is: its rank and slot, in a word that is not 0.
+/// Place of a post: its rank and slot, in a word that is not 0.
 fn place_of(rank: u32, slot: usize) -> u64 {
     (u64::from(rank) + 1) << 32 | slot as u64
 }
@@ -216,7 +216,7 @@ fn toggle(followers: &mut Vec<u64>, by: u64, room: usize) {
     }
 }
 
-/// What a rank has: users and followers, and posts.
+/// A rank's data: users, followers and posts.
 struct Own {
     words: Vec<u64>,
     posts: Vec<u64>,
@@ -290,7 +290,7 @@ pub fn join(is_delegated: bool) -> vgas::Result<Runtime> {
     answer.init()
 }
 
-/// What a client asks other ranks, many at a time.
+/// A client's requests to other ranks, many at a time.
 struct Asker<'r> {
     runtime: &'r Runtime,
     in_flight: usize,

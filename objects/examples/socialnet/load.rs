@@ -1,5 +1,6 @@
-//! The load: who asks what, and the graph of who follows whom. The requests are those of DeathStarBench's social network (Gan et al.,
-//! *An open-source benchmark suite for microservices*), in its mix.
+//! The load: the requests of each client, and the graph of followers. The requests are those of
+//! DeathStarBench's social network (Gan et al., *An open-source benchmark suite for microservices*), in its
+//! mix.
 
 use super::common::Outcome;
 use super::common::random::{Random, Zipf, mix};
@@ -17,26 +18,26 @@ pub const MEDIA: usize = 4096;
 /// Posts that an answer has at most.
 pub const SHOWN: usize = 10;
 
-/// Of so many posts that are shown first, one's picture is opened.
+/// One picture in this number of posts shown first is opened.
 pub const OPENED: u64 = 256;
 
 /// Longest line of a file of edges.
 const LINE_MAX: u64 = 1024;
 
-/// What is asked of a user's shard.
+/// Kind of a request to a user's shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Portable, Shareable)]
 pub enum Kind {
-    /// What those have posted whom the user follows.
+    /// Reads the posts of the users that this user follows.
     ReadHome,
-    /// What the user has posted.
+    /// Reads the user's own posts.
     ReadUser,
     /// A post, whose text travels beside it, and perhaps a new picture, or the one that was posted last there.
     Compose { picture: Picture },
-    /// Somebody follows the user from now on, or no longer.
+    /// Adds or removes a follower of the user.
     Follow { by: u32 },
 }
 
-/// What a post shows.
+/// Content of a post's picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Portable, Shareable)]
 pub enum Picture {
     None,
@@ -55,7 +56,7 @@ pub struct Request {
 /// Text of a post, followed by zeros.
 pub type Text = [u8; TEXT];
 
-/// How much of what.
+/// Size of a run.
 #[derive(Clone, Copy, Debug, Portable, Shareable)]
 pub struct Plan {
     pub users: u32,
@@ -75,12 +76,12 @@ impl Plan {
         self.operations.div_ceil(self.batch * u64::from(self.shards))
     }
 
-    /// Which shard has a user.
+    /// Returns the shard of a user.
     pub fn shard_of(&self, user: u32) -> usize {
         (user % self.shards) as usize
     }
 
-    /// Which of its shard's users it is.
+    /// Returns the user's index in its shard.
     pub fn place_of(&self, user: u32) -> usize {
         (user / self.shards) as usize
     }
@@ -91,7 +92,7 @@ impl Plan {
     }
 }
 
-/// How long requests wait: counts, in eight steps to each power of two of microseconds.
+/// Histogram of request latencies: counts, in eight steps to each power of two of microseconds.
 #[derive(Clone, Copy, Debug, Portable, Shareable)]
 pub struct Waits([u32; 256]);
 
@@ -135,7 +136,7 @@ pub struct Client {
     pub answered: u64,
     /// Answers with posts that are none.
     pub wrong: u64,
-    /// Of all posts that it was shown, in their order.
+    /// Digest of all posts shown, in their order.
     pub read: u64,
     shown: u64,
     pub waits: Waits,
@@ -240,7 +241,7 @@ impl Client {
         self.shown.is_multiple_of(OPENED)
     }
 
-    /// How many posts it sees before the next one whose picture it wants to see.
+    /// Draws the number of posts shown before the next picture is opened.
     pub fn unopened(&self) -> usize {
         (OPENED - 1 - self.shown % OPENED) as usize
     }
@@ -308,8 +309,8 @@ pub fn generate(seed: u64, users: u32, edges: u64) -> Vec<Edge> {
         .collect()
 }
 
-/// A graph from a file: two numbers of users in a line, with a comma, spaces or tabs between; lines that begin with `#` or `%` are
-/// remarks. How many users there are, and the pairs.
+/// A graph from a file: two numbers of users in a line, with a comma, spaces or tabs between; lines that
+/// begin with `#` or `%` are remarks. Returns the number of users, and the pairs.
 pub fn read(path: &Path) -> Outcome<(u32, Vec<Edge>)> {
     let name = path.display();
     let cannot = |why| format!("cannot read {name}: {why}");
@@ -342,22 +343,22 @@ pub fn read(path: &Path) -> Outcome<(u32, Vec<Edge>)> {
     }
 }
 
-/// What a run has shown.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Report {
     pub seconds: f64,
     pub answered: u64,
     pub wrong: u64,
-    /// Of all posts that clients were shown, in their order.
+    /// Digest of all posts shown to clients, in their order.
     pub read: u64,
-    /// Of what all users have in the end.
+    /// Digest of the final data of all users.
     pub contents: u64,
     pub posts: u64,
     pub waits: Waits,
 }
 
 impl Report {
-    /// What clients have seen, and shards have.
+    /// Combines the clients' observations and the shards' digests.
     pub fn new(seconds: f64, clients: &[Client], digests: impl Iterator<Item = u64>, posts: u64) -> Self {
         let contents = digests.fold(0, |sum, digest| mix(sum) ^ digest);
         let mut all = Self { seconds, answered: 0, wrong: 0, read: 0, contents, posts, waits: Waits::NONE };

@@ -1,7 +1,7 @@
-//! A social network on owned objects: the services of DeathStarBench's (posts with text, users that it names, short addresses and pictures;
-//! timelines of users and of whom they follow; the graph) as tasks over shards of users, and a load of clients that ask for any user.
-//! What was composed at a time is a page of posts, which all ranks read through copies; pictures are shared references. Beside it,
-//! the same on std.
+//! A social network on owned objects: the services of DeathStarBench's (posts with text, mentioned users,
+//! short addresses and pictures; timelines of users and of the users they follow; the graph) as tasks over
+//! shards of users, and a load of clients with requests for any user. Posts composed at a time form a page of
+//! posts, which all ranks read through copies; pictures are shared references. Beside it, the same on std.
 //!
 //! Run it: `cargo build --release --examples && target/release/vgas run -n 4 --nodes 2 -- target/release/examples/socialnet --verify`
 
@@ -21,8 +21,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use vgas::Runtime;
 
-/// A social network on owned objects, with its load: 60 of 100 requests read a home timeline, 30 a user's, and 10 compose a post (of these,
-/// one in twenty follows somebody instead, or no longer).
+/// A social network on owned objects, with its load: 60 of 100 requests read a home timeline, 30 a user's,
+/// and 10 compose a post (of these, one in twenty follows or unfollows a user instead).
 #[derive(Debug, Parser)]
 #[command(
     name = "socialnet",
@@ -58,10 +58,10 @@ struct Arguments {
     /// Requests a second, of all clients; without it, each asks when it was answered.
     #[arg(long, value_name = "COUNT", default_value_t = 0, conflicts_with = "verify")]
     rate: u64,
-    /// How unequal users are asked for: 0 for all alike, to less than 1.
+    /// Skew of the requested users: 0 for uniform, to less than 1.
     #[arg(long, default_value_t = 0.0)]
     theta: f64,
-    /// What users and posts are in.
+    /// Store of users and posts.
     #[arg(long, value_enum, default_value = "objects")]
     store: Store,
 }

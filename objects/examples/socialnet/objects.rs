@@ -20,7 +20,7 @@ struct Post {
     picture: Option<Arc<[u8; load::MEDIA]>>,
 }
 
-/// Where a post is: the page, and its place there.
+/// Place of a post: the page, and its index there.
 #[derive(Clone, Copy, Default, Portable, Shareable)]
 struct Place {
     page: u32,
@@ -41,19 +41,19 @@ struct User {
 #[derive(Portable, Shareable)]
 struct Shard {
     users: Vec<User>,
-    /// What short addresses stand for.
+    /// Targets of short addresses.
     addresses: HashMap<u64, [u8; 32]>,
     latest: Option<Arc<[u8; load::MEDIA]>>,
 }
 
-/// What a client asks of a shard at a time.
+/// A client's requests to one shard.
 #[derive(Portable, Shareable)]
 struct Batch {
     requests: Vec<Request>,
     texts: Vec<Text>,
 }
 
-/// Where the posts are that answer a batch.
+/// Places of the posts that answer a batch.
 #[derive(Portable, Shareable)]
 struct Answers {
     places: Vec<Place>,
@@ -66,7 +66,7 @@ struct Delivery {
     post: Place,
 }
 
-/// What a shard has composed at a time: a page of posts, and deliveries to each shard.
+/// A shard's newly composed posts, as a page, and the deliveries to each shard.
 type Composed = (Vec<Post>, Vec<Vec<Delivery>>);
 
 impl Shard {
@@ -228,7 +228,7 @@ fn turn(
     (all.map(|(requests, texts)| Batch { requests: requests.into(), texts: texts.into() }).collect(), is_over)
 }
 
-/// What each shard's thread has done.
+/// Runs `work` on every shard's thread and returns the results.
 fn each<'lent, L: Lent<'lent> + 'lent, R: Portable>(
     (plan, ranks): (&Plan, u32),
     work: impl Fn(usize) -> Call<L, R>,
@@ -237,7 +237,7 @@ fn each<'lent, L: Lent<'lent> + 'lent, R: Portable>(
     each_of(all, ranks, |_, number| work(number))
 }
 
-/// What each shard's thread has done with what is its own.
+/// Runs `work` on every shard's thread with the shard's own item and returns the results.
 fn each_of<'lent, T, L: Lent<'lent> + 'lent, R: Portable>(
     of: std::vec::Vec<T>,
     ranks: u32,

@@ -19,7 +19,7 @@ struct Post {
     picture: Option<Arc<[u8; load::MEDIA]>>,
 }
 
-/// Where a post is: the page, and its place there.
+/// Place of a post: the page, and its index there.
 #[derive(Clone, Copy, Default)]
 struct Place {
     page: u32,
@@ -38,18 +38,18 @@ struct User {
 /// Users, and what was composed for them.
 struct Shard {
     users: Vec<User>,
-    /// What short addresses stand for.
+    /// Targets of short addresses.
     addresses: HashMap<u64, [u8; 32]>,
     latest: Option<Arc<[u8; load::MEDIA]>>,
 }
 
-/// What a client asks of a shard at a time.
+/// A client's requests to one shard.
 struct Batch {
     requests: Vec<Request>,
     texts: Vec<Text>,
 }
 
-/// Where the posts are that answer a batch.
+/// Places of the posts that answer a batch.
 struct Answers {
     places: Vec<Place>,
 }
@@ -61,7 +61,7 @@ struct Delivery {
     post: Place,
 }
 
-/// What a shard has composed at a time: a page of posts, and deliveries to each shard.
+/// A shard's newly composed posts, as a page, and the deliveries to each shard.
 type Composed = (Vec<Post>, Vec<Vec<Delivery>>);
 
 impl Shard {
@@ -218,13 +218,13 @@ fn turn(
     (all.map(|(requests, texts)| Batch { requests, texts }).collect(), is_over)
 }
 
-/// What each shard's thread has done.
+/// Runs `work` on every shard's thread and returns the results.
 fn each<R: Send>(plan: &Plan, work: impl Fn(usize) -> R + Sync) -> Outcome<Vec<R>> {
     let all = (0..plan.shards as usize).collect();
     each_of(all, |_, number| work(number))
 }
 
-/// What each shard's thread has done with what is its own.
+/// Runs `work` on every shard's thread with the shard's own item and returns the results.
 fn each_of<T: Send, R: Send>(of: Vec<T>, work: impl Fn(T, usize) -> R + Sync) -> Outcome<Vec<R>> {
     let work = &work;
     thread::scope(|scope| {

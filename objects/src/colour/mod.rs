@@ -1,15 +1,16 @@
 //! The colour protocol, as a table: what becomes of a slot of the heap, and of the word that means it.
 //!
-//! The heap asks [`step`], and the walk in `walk.rs` asks the same function in every order that two objects, three nodes and their
-//! messages can come to. What the walk showed necessary, beside what DRust §4.1.1 tells:
+//! The heap asks [`step`], and the walk in `walk.rs` asks the same function in every order that two objects,
+//! three nodes and their messages can come to. The walk showed these rules necessary, beyond DRust §4.1.1:
 //!
-//! * **The colours of a slot go on** when it is freed and used again. Copies that nobody holds stay findable until they are evicted, so that
-//!   a new object at an old address must not begin at an old colour.
+//! * **The colours of a slot go on** when it is freed and used again. Unused copies stay findable until they
+//!   are evicted, so a new object at an old address must not begin at an old colour.
 //! * **A slot whose colours are used up retires** until no node has a copy from it.
 //! * **Writing changes the colour only if the value was served** to another rank since the colour was taken: otherwise a loop that writes
 //!   would move its object every 65,536 times. It changes when the mutable borrow *begins*, since plain `&mut` has no end that could be seen.
 //! * **A copy is published only by a live borrow**: what arrives after it has been torn by the next write, perhaps.
-//! * **A part is written under its whole**: who changes a child has the parent borrowed mutably, so that the parent's word changes as well.
+//! * **A part is written under its whole**: a thread that changes a child has borrowed the parent mutably, so
+//!   the parent's word changes as well.
 //!
 //! | slot | event | becomes | and the word |
 //! |---|---|---|---|
@@ -30,18 +31,18 @@ use crate::word::Colour;
 /// A place for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Slot {
-    /// Nobody's; its next object begins with this colour.
+    /// Unowned; its next object begins with this colour.
     Free(Colour),
     /// An object's.
     Live {
         /// Some other rank has been given its value in the present colour.
         served: bool,
     },
-    /// Nobody's, and not to be used: its colours are used up, and copies may be left.
+    /// Unowned and unusable: its colours are used up, and copies may be left.
     Retired,
 }
 
-/// What happens to a slot.
+/// Event at a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A new object, or one that moves here.
@@ -56,7 +57,7 @@ pub enum Event {
     Confirmed,
 }
 
-/// What the word of the object becomes.
+/// The new word of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Nothing changes about it.
@@ -87,7 +88,8 @@ pub fn step(slot: Slot, event: Event, last: Colour) -> Option<(Slot, Outcome)> {
     })
 }
 
-/// Whether a copy that has arrived may be kept under its word: only if the borrow that asked for it still lives.
+/// Returns true if an arrived copy may be kept under its word: only if the borrow that requested it still
+/// lives.
 pub fn may_publish(borrow_lives: bool) -> bool {
     borrow_lives
 }

@@ -1,8 +1,9 @@
-//! Goal: nobody ever reads what is not the latest value. Method: every state that objects can come to is visited, until there is no new
-//! one, with two colours, and with copies, requests and evictions on every node: an object on three nodes, of which two have a slot; a
-//! parent and its child on two nodes of three slots, and, with one colour, on three nodes of two; an object on one node and two ranks of another, which
-//! read each other's copies; and a slot that retires and is asked about by messages. Then each rule is broken in turn, and one of the walks
-//! must find it. Backups have a walk of their own (`walk_of_backups.rs`).
+//! Goal: every read returns the latest value. Method: every state that objects can come to is visited, until
+//! there is no new one, with two colours, and with copies, requests and evictions on every node: an object on
+//! three nodes, of which two have a slot; a parent and its child on two nodes of three slots, and, with one
+//! colour, on three nodes of two; an object on one node and two ranks of another, which read each other's
+//! copies; and a slot that retires and is asked about by messages. Then each rule is broken in turn, and one
+//! of the walks must find it. Backups have a walk of their own (`walk_of_backups.rs`).
 //!
 //! A copy is *fresh* while its bytes are those of the object. That is what a state has instead of values, so that there are finitely
 //! many. The latest value of the parent contains the child's word.
@@ -20,7 +21,7 @@ const COLOURS: usize = LAST.0 as usize + 1;
 const PARENT: usize = 0;
 const CHILD: usize = 1;
 
-/// How much there is: all orders of everything at once would be too many.
+/// Size of the model: all orders of everything at once would be too many.
 #[derive(Clone, Copy, Debug)]
 struct Scope {
     nodes: usize,
@@ -71,7 +72,7 @@ enum Fault {
     ConfirmedWithCopies,
     /// A retired slot comes back when one node has not confirmed yet.
     ConfirmedByOthers,
-    /// What nodes have confirmed when a slot came back last counts when it is retired again.
+    /// Confirmations from a slot's last retirement count when it is retired again.
     ConfirmedBefore,
     /// A copy is evicted that a borrow uses.
     EvictedHeld,
@@ -95,7 +96,7 @@ struct Name {
     colour: Colour,
 }
 
-/// A request that a node has in flight: for what, what it brings once it was served, and whether who asked still borrows.
+/// A node's request in flight: its word, the value it brings once served, and whether the borrow still lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Fetch {
     object: usize,
@@ -113,15 +114,15 @@ struct State {
     objects: [Option<Name>; 2],
     /// The parent, and with it the child, is borrowed mutably.
     writing: bool,
-    /// Who borrows what, and through whose copy, if it has looked.
+    /// Each borrow, and the copy it reads through, if it has looked.
     borrows: [[Option<Option<usize>>; 2]; NODES],
-    /// What a home has heard of, where a broken rule believes it.
+    /// A home's hints, which a broken rule believes.
     hints: [[bool; COLOURS]; SLOTS],
     /// Some(fresh) for each copy.
     copies: [[[Option<bool>; COLOURS]; SLOTS]; NODES],
     /// Only node 1 and node 2 ask: one each.
     fetches: [Option<Fetch>; NODES],
-    /// Who has confirmed that it has no copies from there, since somebody was asked.
+    /// Nodes that have confirmed that they have no copies from there, since they were asked.
     confirmed: [[Option<bool>; NODES]; SLOTS],
 }
 
@@ -307,8 +308,8 @@ impl State {
         Ok(all)
     }
 
-    /// A slot that is retired: its home asks all nodes, each drops what it has from there, and confirms; then it comes back. Requests that nobody
-    /// waits for any more may be in flight meanwhile.
+    /// A slot that is retired: its home asks all nodes, each drops what it has from there, and confirms; then
+    /// it comes back. Abandoned requests may be in flight meanwhile.
     fn flush(
         &self,
         slot: usize,
@@ -416,7 +417,7 @@ impl State {
         Ok(())
     }
 
-    /// What becomes of a node's request: the home serves it, or a peer, and it arrives.
+    /// Continues a node's request: the home serves it, or a peer, and it arrives.
     fn arrive(&self, node: usize, fault: Option<Fault>, add: &mut dyn FnMut(String, Option<State>)) {
         let Some(fetch) = self.fetches[node] else { return };
         let Fetch { object, name, .. } = fetch;
@@ -474,7 +475,8 @@ fn explore(scope: Scope, fault: Option<Fault>) -> Result<usize, String> {
     visit(State::first(scope), fault.is_some(), |state| state.next(scope, fault))
 }
 
-/// How many states come of the first, or what goes wrong, with the shortest way there if that is told.
+/// Visits all states reachable from the first and returns their number, or the violation, with the shortest
+/// path to it if requested.
 pub(super) fn visit<S: Copy + Eq + Hash>(
     first: S,
     is_told: bool,

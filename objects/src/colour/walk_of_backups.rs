@@ -1,10 +1,11 @@
-//! Goal: where a partition has a backup (`heap/replica.rs`), and its node is lost at any moment, nobody reads what its word does not mean, and
-//! nothing that was ever passed on is lost. Method: as `walk.rs`. An object is made on the first node, which is lost once, is lent to all for
-//! reading and to the first two nodes for writing by the third, which has its box. Slots that become free are used by other objects.
+//! Goal: if a partition has a backup (`heap/replica.rs`), and its node is lost at any moment, a read never
+//! returns a value other than its word means, and nothing passed on is lost. Method: as `walk.rs`. An object
+//! is made on the first node, which is lost once, is lent to all for reading and to the first two nodes for
+//! writing by the third, which has its box. Slots that become free are used by other objects.
 //!
-//! What all ranks do together begins and ends with a meeting, out of which they come one by one; a loss cuts it off: its owner's box is then what
-//! it was, also where the object was written already, and others may still read what was lent to them. A place is *right* for
-//! a name while it has the bytes that the name means.
+//! A collective operation begins and ends with a meeting, which the ranks leave one by one; a loss cuts it
+//! off: its owner's box is then unchanged, even if the object was written already, and other ranks may still
+//! read their loans. A place is *right* for a name while it has the bytes that the name means.
 
 use super::walk::visit;
 use super::*;
@@ -14,7 +15,7 @@ const SLOTS: usize = 3;
 const HOME: [usize; SLOTS] = [0, 0, 1];
 const LAST: Colour = Colour(1);
 const COLOURS: usize = LAST.0 as usize + 1;
-/// Who is lost, and who has the box.
+/// The lost node, and the node with the box.
 const LOST: usize = 0;
 const OWNER: usize = 2;
 /// Meetings after which what was replaced is free.
@@ -23,15 +24,15 @@ const MEETINGS: u8 = 2;
 /// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Who has written passes on what the backup does not have.
+    /// A writer passes on a value that the backup does not have.
     PassedUnreplicated,
-    /// What was replicated is written where it is, under the next colour: as without backups.
+    /// A replicated value is written in place, under the next colour: as without backups.
     WrittenInPlace,
-    /// What was replicated is not marked as if it had been served.
+    /// A replicated value is not marked as served.
     UnmarkedReplica,
-    /// What was replaced is free at once.
+    /// A replaced slot is free at once.
     FreedAtOnce,
-    /// What was replaced is free after one meeting, out of which its owner may not have come.
+    /// A replaced slot is free after one meeting, which its owner may not have left.
     FreedEarly,
 }
 
@@ -41,11 +42,11 @@ struct Name {
     colour: Colour,
 }
 
-/// What the ranks do together.
+/// A collective operation of the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Together {
     Nothing,
-    /// They agree: to read, or that this node writes. Who has come out does it.
+    /// They agree: to read, or that this node writes. Each rank that has left the meeting does it.
     Begins {
         writer: Option<usize>,
         out: [bool; NODES],
@@ -59,26 +60,26 @@ enum Together {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     slots: [Slot; SLOTS],
-    /// Of what lies in a slot, or has lain there last.
+    /// Colours of the current or last objects of the slots.
     colours: [Colour; SLOTS],
-    /// What lies there is some other object.
+    /// True if some other object lies there.
     other: [bool; SLOTS],
-    /// What the box means.
+    /// The box's word.
     word: Name,
-    /// Where a writer has the object, of which its owner has not heard; and whether the backup has it, too.
+    /// New place of the object at a writer, unknown to its owner; and whether the backup has it, too.
     new: Option<Name>,
     is_passed: bool,
     together: Together,
     /// A slot was replaced by this node, which has come out of so many meetings since.
     parked: [Option<(usize, u8)>; SLOTS],
-    /// What the backup of the first node notes of its slots, and whether the bytes there are right.
+    /// The words that the first node's backup notes for its slots, and whether the bytes there are right.
     backup: [Option<(Colour, bool)>; SLOTS],
-    /// Whether a copy is right.
+    /// True if the copy is right.
     copies: [[[Option<bool>; COLOURS]; SLOTS]; NODES],
-    /// What is asked for, and whether what it brings is right.
+    /// Word of each request, and whether the value it brings is right.
     fetches: [Option<(Name, Option<bool>)>; NODES],
     is_lost: bool,
-    /// What was lent when the first node was lost: to whom.
+    /// Loans that were open when the first node was lost.
     late: [Option<Name>; NODES],
 }
 
@@ -195,7 +196,7 @@ impl State {
         }
     }
 
-    /// What a node has borrowed for reading.
+    /// Returns the word that a node has borrowed for reading.
     fn borrowed(&self, node: usize) -> Option<Name> {
         match self.together {
             Together::Begins { writer: None, out } if out[node] => Some(self.word),
@@ -241,7 +242,7 @@ impl State {
         Ok(all)
     }
 
-    /// What the ranks begin and end together.
+    /// Adds the starts and ends of collective operations.
     fn meet(&self, fault: Option<Fault>, add: &mut dyn FnMut(String, State)) {
         match self.together {
             Together::Nothing if self.is_lost => {
@@ -328,7 +329,7 @@ impl State {
         }
     }
 
-    /// What a node does with what it has borrowed.
+    /// Adds a node's steps with its borrow.
     fn read(&self, node: usize, add: &mut dyn FnMut(String, State)) -> Result<(), String> {
         let Some(name) = self.borrowed(node) else { return Ok(()) };
         let Name { slot, colour } = name;

@@ -1,14 +1,16 @@
-//! What is about to be used, and may be on NVMe: asked for before it is.
+//! Prefetch of values that may be on NVMe.
 
 #![forbid(unsafe_code)]
 
 use super::{OWN, heap};
 
-/// Asks for values that lie in the heap to be brought from NVMe into memory: a hint, which does not wait, and costs a message to the node's daemon. Of
-/// values that lie anywhere else nothing is done, so that code which knows nothing of the heap can say what it is about to use.
+/// Asks for values that lie in the heap to be brought from NVMe into memory: a hint, which does not wait, and
+/// costs a message to the node's daemon. Values outside of the heap are ignored, so code that does not know
+/// about the heap can call it.
 ///
-/// Who looks at one large object after the other asks for the next before looking at one: that its parts are on NVMe one behind the other, a scan
-/// finds out by itself, but only after some of them. More than a quarter of the cache is not brought in ahead.
+/// When you read large objects one after the other, prefetch the next before reading one: a scan notices that
+/// its parts lie in sequence on NVMe only after some of them. More than a quarter of the cache is not brought
+/// in ahead.
 ///
 /// ```no_run
 /// # use vgas_objects::{DVec, prefetch};

@@ -13,7 +13,7 @@ use std::ptr::{NonNull, with_exposed_provenance, with_exposed_provenance_mut};
 /// An object that is borrowed for reading (DRust, Algorithm 2): itself, or a copy that stays while this lives.
 pub struct Ref<'b, T: Shareable> {
     value: NonNull<T>,
-    /// Of a copy: what it counts as.
+    /// For a copy: the word it is counted under.
     held: Option<Word>,
     borrows: PhantomData<&'b T>,
 }
@@ -24,7 +24,7 @@ unsafe impl<T: Shareable> Send for Ref<'_, T> {}
 unsafe impl<T: Shareable> Sync for Ref<'_, T> {}
 
 impl<T: Shareable> Ref<'_, T> {
-    /// Of an object that is borrowed for as long as the result may live.
+    /// Borrows an object for as long as the result may live.
     pub(super) fn of(word: Word) -> Result<Self, ObjectError> {
         let heap = heap()?;
         let (address, held) = match OWN.offset_of(word.address()) {
@@ -37,14 +37,14 @@ impl<T: Shareable> Ref<'_, T> {
         Self::at(address, held)
     }
 
-    /// Of an object of another rank, of which these bytes have come.
+    /// Borrows an object of another rank, whose bytes have arrived.
     pub(super) fn of_bytes(word: Word, bytes: &[u8]) -> Result<Self, ObjectError> {
         let heap = heap()?;
         let address = heap.copies.hold(word, || heap.keep(word, const { &Shape::of::<T>() }, bytes))?;
         Self::at(address, Some(word))
     }
 
-    /// Of an object that is there, or of its copy, one use of which is the caller's.
+    /// Borrows an object that is local, or its copy, one use of which is the caller's.
     pub(super) fn at(address: u64, held: Option<Word>) -> Result<Self, ObjectError> {
         let value = NonNull::new(with_exposed_provenance_mut(address as usize)).ok_or(ObjectError::NoHeap)?;
         Ok(Self { value, held, borrows: PhantomData })
@@ -84,7 +84,8 @@ impl<T: Shareable + fmt::Debug> fmt::Debug for Ref<'_, T> {
     }
 }
 
-/// An object that is borrowed for writing (DRust, Algorithm 1): it is in this rank's partition, in a colour that nobody has seen.
+/// An object that is borrowed for writing (DRust, Algorithm 1): it is in this rank's partition, in a colour
+/// that no other rank has seen.
 pub struct MutRef<'b, T: Shareable> {
     /// The link of its owner.
     link: &'b mut Link,

@@ -22,8 +22,8 @@ use vgas::Rank;
 /// An owned object of the global heap (DRust §4.1.1): like a `Box`, unique, moved by moving the box, and freed with it. 16 bytes,
 /// also in an `Option`.
 ///
-/// Reading brings a copy to this rank if the object is another's; the copy is found again as long as nobody has written. Writing
-/// brings the object itself. Neither sends a message if what it wants is here.
+/// Reading brings a copy to this rank if the object is remote; the copy is found again until the object is
+/// written. Writing brings the object itself. Neither sends a message if what it wants is here.
 ///
 /// `Deref` and `DerefMut` panic where an object cannot be had: [`DBox::try_read`] and [`DBox::try_write`] say why instead. Not from
 /// handlers of active messages, which must not wait.
@@ -40,7 +40,7 @@ use vgas::Rank;
 /// assert_eq!((size_of::<DBox<Node>>(), size_of::<Option<DBox<Node>>>()), (16, 16));
 /// ```
 ///
-/// What Rust forbids of a `Box`, it forbids here:
+/// The compiler rejects the same programs as for a `Box`:
 ///
 /// ```compile_fail,E0502
 /// # use vgas_objects::DBox;
@@ -97,7 +97,7 @@ unsafe impl<T: Portable> Portable for DBox<T> {
 // SAFETY: what it owns does not change behind a shared reference, and its extension is an atomic that means nothing to others.
 unsafe impl<T: Shareable> Shareable for DBox<T> {}
 
-/// What no error can be returned for.
+/// Panics with an error that cannot be returned.
 #[cold]
 #[track_caller]
 pub(super) fn fail(error: &ObjectError) -> ! {
@@ -112,7 +112,7 @@ pub(super) fn fail_for(error: ObjectError) -> ! {
     fail(&error.for_call(Location::caller()))
 }
 
-/// What was had, or the end, which names the program's call.
+/// Returns the value, or panics with the location of the program's call.
 #[inline]
 #[track_caller]
 pub(super) fn had<V>(result: Result<V, ObjectError>) -> V {
@@ -129,7 +129,7 @@ impl<T: Portable> DBox<T> {
         Self { link: Link::new(word), owns: PhantomData }
     }
 
-    /// Gives the object up to whoever is told of its word.
+    /// Gives the object up to the holder of its word.
     pub(crate) fn into_word(self) -> Word {
         let this = ManuallyDrop::new(self);
         if let Ok(heap) = heap() {
@@ -163,7 +163,8 @@ impl<T: Portable> DBox<T> {
     /// Places a value as [`DBox::new`] does.
     ///
     /// # Errors
-    /// With the value, when no room is left, or there is no heap: [`ObjectError::Full`] says how much was wanted, and who was asked.
+    /// With the value, if no room is left or there is no heap: [`ObjectError::Full`] gives the bytes
+    /// requested and the ranks asked.
     pub fn try_new(mut value: T) -> Result<Self, Refused<T>> {
         let placed = slot_for::<T>().and_then(|(word, is_here)| match is_here {
             true => Ok((word, true)),
@@ -239,7 +240,7 @@ impl<T: Portable> DBox<T> {
         this.link.word
     }
 
-    /// Which rank has the object; none where there is no heap.
+    /// Returns the rank that has the object; none if there is no heap.
     pub fn rank(this: &Self) -> Option<Rank> {
         heap().ok().map(|heap| heap.locate(this.link.word.address()).rank)
     }
@@ -261,7 +262,7 @@ impl<T: Portable> DBox<T> {
     /// Takes the value out of the heap. A value of megabytes does better with [`DBox::into_std_box`].
     ///
     /// # Panics
-    /// When the object cannot be had; it stays where it is then, and is nobody's.
+    /// If the object cannot be had; it then stays in place without an owner.
     #[track_caller]
     pub fn into_inner(self) -> T {
         let word = self.into_word();
@@ -281,7 +282,7 @@ impl<T: Portable> DBox<T> {
         had(heap().and_then(|heap| take_boxed(heap, word)))
     }
 
-    /// Sees to it that the object is here, and that nobody finds what it was.
+    /// Brings the object here, in a colour under which no rank has an old value.
     #[inline]
     pub(super) fn make_own(&mut self) -> Result<(), ObjectError> {
         match self.is_mine() {
@@ -290,7 +291,7 @@ impl<T: Portable> DBox<T> {
         }
     }
 
-    /// Whether the object is here, in a colour that nobody has seen.
+    /// Returns true if the object is here, in a colour that no other rank has seen.
     #[inline]
     pub(super) fn is_mine(&self) -> bool {
         let address = self.link.word.address();
@@ -305,7 +306,7 @@ impl<T: Portable> DBox<T> {
         had(self.make_own());
     }
 
-    /// Where a copy of the object is, which is elsewhere, or the end.
+    /// Returns the address of a copy of a remote object, or panics.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -473,7 +474,7 @@ impl<T: Portable> From<Box<T>> for DBox<T> {
     /// Places the value of a std box, without the stack.
     ///
     /// # Panics
-    /// Where [`DBox::try_from_box`] has an error.
+    /// If [`DBox::try_from_box`] fails.
     #[track_caller]
     fn from(value: Box<T>) -> Self {
         match Self::try_from_box(value) {
@@ -505,7 +506,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 
     thread_local! {
-        /// Whether this thread's last panic was raised in this file; none: its panics are not looked at.
+        /// True if this thread's last panic was raised in this file; none: its panics are not inspected.
         static IS_HERE: Cell<Option<bool>> = const { Cell::new(None) };
     }
 

@@ -1,7 +1,7 @@
-//! Copies of other ranks' objects that this rank uses: under their words, counted, and evicted when nobody uses them.
+//! Copies of other ranks' objects that this rank uses: under their words, counted, and evicted when unused.
 //!
-//! A copy is found as long as it is there, whether used or not: its word is only ever borrowed while it means these bytes
-//! ([`crate::colour`]). Which thread comes while it is being fetched waits for it.
+//! A copy is found as long as it is there, whether used or not: its word is only ever borrowed while it means
+//! these bytes ([`crate::colour`]). A thread that arrives while a copy is being fetched waits for it.
 //!
 //! Most copies lie in this rank's own partition; where that is full, in memory beside it ([`super::overflow`]). A large one may lie in that of another rank of the node, which keeps it
 //! ([`super::shared`]): then this rank is one of its users as long as it counts uses itself, and forgets it with the last.
@@ -37,7 +37,7 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Whether it lies in this rank's partition.
+    /// Returns true if it lies in this rank's partition.
     fn is_kept(&self) -> bool {
         self.entry.is_none() && !self.is_overflow
     }
@@ -49,7 +49,7 @@ struct Entry {
     copy: Option<Copy>,
     /// 64 bits: borrows that were forgotten count for ever, and must not come round to none.
     uses: u64,
-    /// Whether its word is among those that are idle, and whether it was used since it came there.
+    /// True if its word is in the idle list, and whether it was used since it was added.
     is_idle: bool,
     was_used: bool,
 }
@@ -60,9 +60,10 @@ const IDLE_SPARE: usize = 1024;
 #[derive(Debug, Default)]
 struct Table {
     entries: FxHashMap<Word, Entry>,
-    /// Words of copies that nobody used when they were put here, oldest first; some have been used since, and some copies are gone.
+    /// Words of copies that were unused when added, oldest first; some have been used since, and some copies
+    /// are gone.
     idle: VecDeque<Word>,
-    /// How many lie in this rank's partition, and their bytes.
+    /// Number of copies in this rank's partition, and their bytes.
     kept: usize,
     kept_bytes: u64,
 }
@@ -75,7 +76,7 @@ pub(super) struct Copies {
     shared: Option<Shared<'static>>,
 }
 
-/// What is known of a word by who must not wait ([`Copies::claim`]).
+/// State of a word for a caller that must not wait ([`Copies::claim`]).
 #[derive(Debug)]
 pub(super) enum Claim<'c> {
     /// Its copy is at this address; one more use of it.
@@ -86,7 +87,8 @@ pub(super) enum Claim<'c> {
     Others,
 }
 
-/// An entry whose copy is being fetched. Takes it back if that ends by a panic or an error, so that nobody waits for it.
+/// An entry whose copy is being fetched. Withdraws the claim if that ends by a panic or an error, so that no
+/// thread waits for it.
 #[derive(Debug)]
 pub(super) struct Filling<'c> {
     copies: &'c Copies,
@@ -120,7 +122,7 @@ impl Drop for Filling<'_> {
 }
 
 impl Copies {
-    /// Of a rank that shares copies through its node's table.
+    /// Copies of a rank that shares them through its node's table.
     pub fn sharing(shared: Option<Shared<'static>>) -> Self {
         Self { shared, table: Mutex::new(Table::default()), filled: Condvar::new() }
     }
@@ -135,7 +137,7 @@ impl Copies {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds a copy, or has it fetched by whoever comes first, and counts one more use of it.
+    /// Finds a copy, or has the first caller fetch it, and counts one more use of it.
     pub fn hold(
         &self,
         word: Word,
@@ -162,7 +164,8 @@ impl Copies {
         Filling { copies: self, word }
     }
 
-    /// As [`Copies::hold`], without waiting: who fetches several must not wait for one of another, who may wait for one of these.
+    /// As [`Copies::hold`], without waiting: a caller that fetches several must not wait for another's fetch,
+    /// which may wait for one of these.
     pub fn claim(&self, word: Word) -> Claim<'_> {
         let mut table = self.table();
         match table.entries.get_mut(&word) {
@@ -175,7 +178,7 @@ impl Copies {
         }
     }
 
-    /// Whether a copy is here, so that [`Copies::hold`] would hardly wait.
+    /// Returns true if a copy is here, so that [`Copies::hold`] would hardly wait.
     pub fn has(&self, word: Word) -> bool {
         self.table().entries.get(&word).is_some_and(|entry| entry.copy.is_some())
     }
@@ -209,7 +212,7 @@ impl Copies {
         }
     }
 
-    /// Whether a copy of this rank's can go: no rank of the node uses it, and none will.
+    /// Returns true if a copy of this rank's can go: no rank of the node uses it, and none will.
     fn withdraw(&self, word: Word, copy: Option<Copy>) -> bool {
         match (copy, self.shared()) {
             (Some(copy), Some(shared)) if copy.entry.is_none() => shared.withdraw(word, copy.address),
@@ -240,8 +243,8 @@ impl Copies {
         None
     }
 
-    /// Removes the copy of an object that is no more, if nobody uses it: nobody will. Its memory, and the uses that its links stand for,
-    /// are the caller's then, as of [`Copies::evict`].
+    /// Removes the unused copy of a dropped object: it will not be used again. Its memory, and the uses that
+    /// its links stand for, are the caller's then, as of [`Copies::evict`].
     pub fn take_of_dropped(&self, word: Word) -> Option<Copy> {
         let mut table = self.table();
         let unused = table.entries.get(&word).filter(|entry| entry.uses == 0)?.copy;
@@ -257,7 +260,7 @@ impl Copies {
         unused
     }
 
-    /// Removes what nobody uses of copies from these addresses, and says from which of them none is left.
+    /// Removes unused copies of these addresses, and returns which addresses have no copy left.
     pub fn drop_from(&self, addresses: &[u64]) -> (Vec<Copy>, Vec<bool>) {
         let mut table = self.table();
         let mut gone = Vec::new();
@@ -281,7 +284,7 @@ impl Copies {
         (gone, is_free)
     }
 
-    /// How many lie in this rank's partition, and how many bytes they take.
+    /// Returns the number of copies in this rank's partition, and their bytes.
     pub fn kept(&self) -> (usize, u64) {
         let table = self.table();
         (table.kept, table.kept_bytes)
@@ -353,7 +356,8 @@ mod tests {
         assert_eq!(copies.kept().0, 0);
     }
 
-    /// Goal: what was copied of an object that is dropped goes with it, once nobody uses it, and leaves nothing behind, however often.
+    /// Goal: copies of a dropped object go with it once they are unused, and leave nothing behind, however
+    /// often.
     #[test]
     fn copies_go_with_what_they_are_of() {
         let copies = Copies::sharing(None);

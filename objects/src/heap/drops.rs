@@ -1,22 +1,27 @@
 //! Drops where the objects are: a value whose drop is only glue ([`crate::glue`]) is dropped by the rank that has it, which hears of many by one
 //! message.
 //!
-//! Messages go from rank to rank, and say of each object its word, the number of its type, and how many values are in a row. Handlers only put
-//! that into a queue; what is in it, the rank drops where it looks for what others have freed. What these own elsewhere goes on the same way.
+//! Messages go from rank to rank, and say of each object its word, the number of its type, and how many
+//! values are in a row. Handlers only put that into a queue; what is in it, the rank drops where it looks for
+//! what others have freed. Objects that these own elsewhere are dropped the same way.
 //!
-//! Not where the heap has replicas: there a value stays as it is until nobody has its word any more, and is dropped as a copy of its bytes.
+//! Heaps with replicas do without: there a value stays unchanged until no rank has its word, and is dropped
+//! as a copy of its bytes.
 //!
-//! *Order.* Whoever reads marks what it is given at the home, whose daemon does that ([`crate::service`]); these messages do not go by there. So what
-//! this rank has asked for and does not wait for any more ([`super::Get`]), it hears of before it tells of drops: a mark that came later could be
-//! written into what is another's by then.
+//! *Order.* A reader marks the objects it is given at the home, whose daemon does that ([`crate::service`]);
+//! drop messages do not pass through it. So what this rank has asked for and does not wait for any more
+//! ([`super::Get`]), it hears of before it tells of drops: a mark that came later could be written into what
+//! is another's by then.
 //!
-//! *Types.* The linker makes a table of an entry for each type that the program may drop so, as of tasks (`linked.rs`): ranks run one program, and
-//! a message has an entry's number, never an address. That a number, a size or a word is none of an object here is an error that names who has said it.
+//! *Types.* The linker makes a table of an entry for each type that the program may drop so, as of tasks
+//! (`linked.rs`): ranks run one program, and a message has an entry's number, never an address. A number, a
+//! size or a word that does not match an object here is an error that names the sender.
 //!
-//! *Depth.* While a rank drops what others have let go of, what it comes upon of its own waits in a list of the thread's, so that a long list of objects
-//! takes no more stack than a short one. Where an owner drops its own values, those that lie more than [`DEPTH_MAX`] boxes deep wait in another list
-//! until the first box is dropped, if their drop is only glue: nobody sees the order then. Drops that the program has written run within each
-//! other, in std's order, and take as much stack.
+//! *Depth.* While a rank drops what others have let go of, what it comes upon of its own waits in a list of
+//! the thread's, so that a long list of objects takes no more stack than a short one. When an owner drops its
+//! own values, those more than [`DEPTH_MAX`] boxes deep wait in another list until the first box is dropped,
+//! if their drop is only glue: the order is then unobservable. Drops that the program has written run within
+//! each other, in std's order, and take as much stack.
 //!
 //! *Rest.* Each rank counts what it has let go of and what it has dropped. While all are in a barrier, nothing is on its way, and nothing is left to do, if
 //! and only if both are the same, summed over all ranks ([`Objects::barrier`](super::Objects::barrier)).
@@ -56,9 +61,9 @@ const DEPTH_MAX: u32 = 64;
 /// Bytes of what a message says of an object.
 const ENTRY_BYTES: usize = 16;
 
-/// What is known of a type whose values may be dropped for others.
+/// Drop information of a type whose values may be dropped for other ranks.
 struct Kind {
-    /// Of one value.
+    /// Size of one value.
     bytes: usize,
     align: usize,
     name: &'static str,
@@ -76,7 +81,7 @@ unsafe extern "C" {
     static END: Entry;
 }
 
-/// What an entry leads to.
+/// Function that an entry points to.
 type Code = fn() -> Kind;
 
 fn kind_of<T: Portable>() -> Kind {
@@ -103,7 +108,7 @@ struct Kinds {
     all: Vec<Option<Kind>>,
     /// By code, the numbers of those that may be dropped for others.
     numbers: FxHashMap<usize, u32>,
-    /// Of all of them, in their order: numbers of types mean the same only where this is the same.
+    /// Hash of all entries in order: type numbers mean the same only if it is equal.
     mark: u32,
 }
 
@@ -142,16 +147,16 @@ pub(super) fn number_of<T: Portable>() -> Option<u32> {
     kinds().numbers.get(&(kind_of::<T> as Code as usize)).copied()
 }
 
-/// What is known of a number, if it is one of a type that may be dropped for others.
+/// Returns the entry of a number, if its type may be dropped for other ranks.
 fn kind(number: u32) -> Option<&'static Kind> {
     kinds().all.get(number as usize)?.as_ref().filter(|kind| kind.is_glue)
 }
 
-/// Values in a row, which nobody owns any more.
+/// Values in a row that have lost their owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dropped {
     pub word: Word,
-    /// Of their type.
+    /// Number of their type.
     pub number: u32,
     pub count: u32,
 }
@@ -165,7 +170,7 @@ impl Dropped {
         bytes
     }
 
-    /// What a message says, if it is one of drops.
+    /// Decodes a message of drops; none if it is another.
     fn all_of(bytes: &[u8]) -> Option<Vec<Self>> {
         let (entries, []) = bytes.as_chunks::<ENTRY_BYTES>() else { return None };
         let of = |entry: &[u8; ENTRY_BYTES]| {
@@ -180,19 +185,19 @@ impl Dropped {
     }
 }
 
-/// What a rank has to do with drops of others' objects, and they with those of its own.
+/// A rank's drops of remote objects, and other ranks' drops of its own.
 #[derive(Default)]
 pub(super) struct Drops {
     /// By rank: what is to be dropped there, and how many bytes these have.
     leaving: Mutex<FxHashMap<Rank, (Vec<Dropped>, usize)>>,
-    /// How many these are.
+    /// Number of these.
     leaving_count: AtomicUsize,
-    /// What others have let go of, and who.
+    /// Values that other ranks have let go of, with the rank.
     come: Mutex<VecDeque<(Rank, Dropped)>>,
     come_count: AtomicUsize,
     /// Held by the thread that drops what has come: one at a time, so that nothing is dropped twice, whatever a peer says.
     dropping: Mutex<()>,
-    /// How many it has let go of, told or not.
+    /// Number of values let go of, told or not.
     let_go: AtomicU64,
     done: AtomicU64,
     /// Reads that were given up, and are in flight; some are over since they were looked at.
@@ -209,7 +214,7 @@ impl std::fmt::Debug for Drops {
 }
 
 impl Drops {
-    /// Nobody waits for these reads any more.
+    /// Abandons these reads.
     pub fn give_up(&self, reads: impl Iterator<Item = PendingCall<Answer>>) {
         let mut given_up = lock(&self.given_up);
         given_up.extend(reads.filter(PendingCall::is_sent));
@@ -251,13 +256,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 thread_local! {
-    /// Whether this thread drops what others have let go of. Asked by all drops, also of what a thread has at its end.
+    /// True while this thread drops values that other ranks have let go of. Asked by all drops, also of what
+    /// a thread has at its end.
     static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
     /// Own values that it is to drop then.
     static LEFT: RefCell<Vec<Dropped>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whether this thread drops what others have let go of.
+/// Returns true while this thread drops values that other ranks have let go of.
 #[inline]
 pub(crate) fn is_dropping() -> bool {
     IS_DROPPING.get()
@@ -277,7 +283,7 @@ pub(super) fn leave<T: Portable>(word: Word, count: u64) -> bool {
 thread_local! {
     /// Boxes that this thread drops within each other.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// What lies deeper, and waits: values in a row, and what drops them.
+    /// Deeper values that wait: values in a row, and their drop function.
     static DEEP: RefCell<Vec<(Word, u64, DropFn)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -333,9 +339,10 @@ impl Drop for Level {
 /// are not of the type which that rank has named may name anything.
 ///
 /// # Safety
-/// What is found is the caller's: in slots of the own partition that nobody uses any more.
+/// The values are the caller's: in slots of this partition that no other code uses.
 unsafe fn drop_own(heap: &Heap, from: Rank, first: Dropped) -> Result<(), ObjectError> {
-    /// Ends it, whatever happens. Should what is called panic, which would be a mistake of this crate, what is left is nobody's.
+    /// Ends it, whatever happens. If a drop panics, which would be a bug of this crate, the remaining values
+    /// are leaked.
     struct Ends;
     impl Drop for Ends {
         fn drop(&mut self) {
@@ -400,7 +407,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Whether others have let go of something that was not dropped yet.
+    /// Returns true if values let go of by other ranks are still to be dropped.
     pub(super) fn has_come(&self) -> bool {
         self.drops.come_count.load(Ordering::SeqCst) > 0
     }
@@ -437,7 +444,7 @@ impl Heap {
         Ok(())
     }
 
-    /// What is known of the type of own values, if they can be where a rank says that they are.
+    /// Returns the drop information of the type of own values, if they can be where a rank says.
     fn kind_here(&self, from: Rank, dropped: Dropped) -> Result<&'static Kind, ObjectError> {
         let Dropped { word, number, count } = dropped;
         let offset = OWN.offset_of(word.address());
@@ -468,7 +475,7 @@ impl Heap {
         true
     }
 
-    /// Whether other ranks' values of this type, in a row, can be let go of.
+    /// Returns true if other ranks' values of this type, in a row, can be let go of.
     pub(super) fn may_let_go<T: Portable>(&self, count: u64) -> bool {
         !self.has_replicas() && u32::try_from(count).is_ok() && number_of::<T>().is_some()
     }
@@ -496,7 +503,7 @@ impl Heap {
         if is_full && !self.runtime.messages().in_handler() { self.send_drops(rank) } else { Ok(()) }
     }
 
-    /// Whether something of others is to be dropped, of which they were not told.
+    /// Returns true if drops of remote values have not been told yet.
     pub(super) fn has_drops(&self) -> bool {
         self.drops.leaving_count.load(Ordering::Relaxed) > 0
     }
@@ -510,7 +517,7 @@ impl Heap {
         ranks.into_iter().try_for_each(|rank| self.send_drops(rank))
     }
 
-    /// Tells a rank. What it was not told when that fails stays.
+    /// Tells a rank. If that fails, the values stay queued.
     fn send_drops(&self, rank: Rank) -> Result<(), ObjectError> {
         self.drops.hear_of_reads(self.hooks)?;
         let most = (self.runtime.medium_bytes_max() / ENTRY_BYTES).max(1);
@@ -539,7 +546,7 @@ impl Heap {
         }
     }
 
-    /// Of objects of others, how many this rank has let go of; and how many of its own it has dropped for others.
+    /// Returns the numbers of remote objects let go of, and of own objects dropped for other ranks.
     pub(super) fn drops_told_and_done(&self) -> [u64; 2] {
         // What is done was let go of before: a number that is too large must not be that of what is done.
         let done = self.drops.done.load(Ordering::SeqCst);
@@ -547,15 +554,15 @@ impl Heap {
     }
 }
 
-/// Tells all ranks what this one has let go of, as far as it was not told: nothing is to wait for more to come when a task has ended. What it has asked
-/// for and does not wait for any more, it hears of, too: whoever has lent it may let go of it next.
+/// Tells all ranks which of their values this one has let go of, as far as untold: after the end of a task,
+/// no more drops are to follow. Completes abandoned reads first: the lender may let go of the object next.
 pub(crate) fn tell_drops() -> Result<(), ObjectError> {
     let Ok(heap) = heap() else { return Ok(()) };
     heap.drops.hear_of_reads(heap.hooks)?;
     heap.send_all_drops()
 }
 
-/// Whether others have let go of something of this rank's that was not dropped yet.
+/// Returns true if values of this rank, let go of by others, are still to be dropped.
 pub(crate) fn has_drops_to_do() -> bool {
     heap().is_ok_and(Heap::has_come)
 }

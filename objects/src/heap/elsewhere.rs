@@ -1,10 +1,11 @@
 //! Room on other ranks, for values of one whose partition is full: local first, else where there is most room.
 //!
-//! Who has how much room, a rank knows from the last answer of each: asked is who had most, so that a value costs a message and its
-//! answer, and the put of its bytes. The watch of the other rank answers ([`crate::task`]), also while its workers compute.
+//! A rank knows the others' free room from their last answers, and asks the rank with the most: a value costs
+//! a message and its answer, and the put of its bytes. The watch of the other rank answers ([`crate::task`]),
+//! also while its workers compute.
 //!
-//! What values take of a partition is a little less than all as long as there is room elsewhere: the rest is for copies, without which what
-//! is elsewhere could not be read.
+//! Values may take a little less than the whole partition while there is room elsewhere: the rest is for
+//! copies, without which remote objects could not be read.
 
 use super::error::ObjectError;
 use super::{Freed, Heap, OWN, heap};
@@ -19,7 +20,7 @@ use vgas::Rank;
 /// One part of so many of a partition is for copies.
 const SPARE_SHARE: u64 = 8;
 
-/// What a rank knows of the room that others have.
+/// A rank's view of the other ranks' room.
 #[derive(Debug)]
 pub(super) struct Elsewhere {
     /// Slabs that values leave to copies; 0: values go nowhere else.
@@ -36,7 +37,7 @@ impl Elsewhere {
     }
 }
 
-/// What a rank says that was asked for a slot.
+/// A rank's answer to a request for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     /// The word of the slot; none: it has none.
@@ -59,7 +60,7 @@ pub(crate) fn room_for(class: Class) -> Room {
     Room { word, free }
 }
 
-/// A slot that has come for nobody, who has ended meanwhile: it is freed with others. Also in handlers.
+/// Frees a slot whose requester has gone, together with others. Handlers may call it.
 pub(crate) fn give_back(from: Rank, word: Word) {
     let Ok(heap) = heap() else { return };
     if heap.locate(word.address()).rank == from {

@@ -4,7 +4,8 @@ use super::map::{Bucket, KeyHash, take_at};
 use crate::Portable;
 use std::fmt;
 
-/// What is at a key of a [`DMap`](super::DMap), or the place for it: [`DMap::entry`](super::DMap::entry). The map is here as long as there is one.
+/// The value at a key of a [`DMap`](super::DMap), or the place for it: [`DMap::entry`](super::DMap::entry).
+/// The map is here as long as there is one.
 ///
 /// As std's, it panics only where the user's own code does: room for one more key was made before.
 pub enum Entry<'m, K: Portable, V: Portable> {
@@ -31,17 +32,17 @@ pub struct VacantEntry<'m, K: Portable, V: Portable> {
 }
 
 impl<'m, K: Portable, V: Portable> Entry<'m, K, V> {
-    /// What is there, for writing; this value, if nothing was.
+    /// Returns the value, for writing; inserts this one if there was none.
     pub fn or_insert(self, value: V) -> &'m mut V {
         self.or_insert_with(|| value)
     }
 
-    /// What is there, for writing; what `make` says, if nothing was.
+    /// Returns the value, for writing; inserts the result of `make` if there was none.
     pub fn or_insert_with(self, make: impl FnOnce() -> V) -> &'m mut V {
         self.or_insert_with_key(|_| make())
     }
 
-    /// What is there, for writing; what `make` says of the key, if nothing was.
+    /// Returns the value, for writing; inserts the result of `make` for the key if there was none.
     pub fn or_insert_with_key(self, make: impl FnOnce(&K) -> V) -> &'m mut V {
         match self {
             Self::Occupied(entry) => entry.into_mut(),
@@ -52,7 +53,7 @@ impl<'m, K: Portable, V: Portable> Entry<'m, K, V> {
         }
     }
 
-    /// What is there, for writing; the default, if nothing was.
+    /// Returns the value, for writing; inserts the default if there was none.
     pub fn or_default(self) -> &'m mut V
     where
         V: Default,
@@ -90,17 +91,17 @@ impl<'m, K: Portable, V: Portable> OccupiedEntry<'m, K, V> {
         &self.entry().0
     }
 
-    /// What is there.
+    /// Returns the value.
     pub fn get(&self) -> &V {
         &self.entry().1
     }
 
-    /// What is there, for writing.
+    /// Returns the value, for writing.
     pub fn get_mut(&mut self) -> &mut V {
         value_of(&mut self.buckets[self.at])
     }
 
-    /// What is there, for writing as long as the map is borrowed.
+    /// Returns the value, for writing as long as the map is borrowed.
     pub fn into_mut(self) -> &'m mut V {
         value_of(&mut self.buckets[self.at])
     }

@@ -1,11 +1,11 @@
-//! What can go wrong with objects.
+//! Errors of objects.
 
 use crate::slab::{Full, NoObject};
 use std::fmt;
 use std::panic::Location;
 use vgas::{NodeId, Rank};
 
-/// What can go wrong in the heap. As `Debug`, too, it says what happened: what `main` returns is printed so.
+/// An error of the heap. As `Debug`, too, it says what happened: what `main` returns is printed so.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
@@ -15,13 +15,13 @@ pub enum ObjectError {
     /// An object cannot be had from where it is.
     #[error(transparent)]
     Lost(Box<Lost>),
-    /// What a rank has freed here was no object.
+    /// A remote rank freed a word that is no object here.
     #[error("another rank has freed what is none: {0}")]
     Freed(#[from] NoObject),
     /// The job.
     #[error(transparent)]
     Job(#[from] vgas::Error),
-    /// What an earlier job has left under a name is something else.
+    /// An earlier job's object of this name has another layout.
     #[error(transparent)]
     Layout(Box<OtherLayout>),
     /// A checkpoint while a lock is held: none was taken.
@@ -52,15 +52,15 @@ pub enum ObjectError {
 #[error("the {type_name} at {address:#x}, which {rank} on {node} has, cannot be had{}: {why}", wanted(*at))]
 #[non_exhaustive]
 pub struct Lost {
-    /// What it is.
+    /// Its type.
     pub type_name: &'static str,
-    /// Where it is.
+    /// Its address.
     pub address: u64,
-    /// Who has it.
+    /// The rank that has it.
     pub rank: Rank,
     /// The node of that rank.
     pub node: NodeId,
-    /// Which call of the program wanted it, if that is known.
+    /// Location of the program's call, if known.
     pub at: Option<&'static Location<'static>>,
     /// Why not.
     #[source]
@@ -103,7 +103,7 @@ impl<T> From<Refused<T>> for ObjectError {
 }
 
 impl ObjectError {
-    /// Says which call of the program it is about, where nobody has said it yet.
+    /// Adds the location of the program's call, unless it is set.
     pub(crate) fn for_call(mut self, at: &'static Location<'static>) -> Self {
         if let Self::Lost(lost) = &mut self {
             lost.at.get_or_insert(at);
@@ -120,8 +120,8 @@ impl ObjectError {
 pub struct OtherLayout {
     /// The name.
     pub name: String,
-    /// What it was to be read as.
+    /// The type it was to be read as.
     pub type_name: &'static str,
-    /// What differs.
+    /// The difference.
     pub why: String,
 }

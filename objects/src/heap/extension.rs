@@ -1,7 +1,9 @@
-//! What a rank notes in the extension of a link: that it has found the object, and where ([`crate::word::Link`]).
+//! A rank's note in the extension of a link: that it has found the object, and its place
+//! ([`crate::word::Link`]).
 //!
-//! The extension stands for one use of a copy from when it is noted until it is taken. Threads that read through the same link note it at
-//! the same time; whoever takes it has the link alone, or gives up what nobody reads through any more.
+//! The extension stands for one use of a copy from when it is noted until it is taken. Threads that read
+//! through the same link note it at the same time; the thread that takes the note has exclusive access to the
+//! link, or gives up a note that no thread reads through.
 
 use super::copies::Copies;
 use crate::word::{ADDRESS_MASK, Word};

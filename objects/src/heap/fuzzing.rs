@@ -12,7 +12,7 @@ use crate::service::Answer;
 use crate::tie::tied_to;
 use crate::{Portable, Shareable, TBox};
 
-/// What is read: two are tied to it.
+/// The type read: two are tied to it.
 #[derive(Portable, Shareable)]
 struct Node {
     number: u64,
@@ -20,8 +20,9 @@ struct Node {
     leaf: Option<TBox<[u64; 3]>>,
 }
 
-/// What a home answers to who has asked for so many of [`Node`], with what is tied to them, as the first byte says. Whatever it is, what is
-/// taken of it has as many bytes as its type, and is what was asked for, or is tied to what is taken.
+/// Decodes a home's answer to a request for a number of [`Node`]s, with their tied objects, as the first byte
+/// says. Whatever it is, what is taken of it has as many bytes as its type, and is what was asked for, or is
+/// tied to what is taken.
 pub(crate) fn found(bytes: &[u8]) {
     let Some((&asked, rest)) = bytes.split_first() else { return };
     let Some((answer, _)) = travelled::<Answer>(rest) else { return };
@@ -45,12 +46,12 @@ pub(crate) fn found(bytes: &[u8]) {
     assert!(words.len() <= most);
 }
 
-/// What a rank says that it has.
+/// Decodes a rank's report.
 pub(crate) fn report(bytes: &[u8]) {
     any_report(bytes);
 }
 
-/// What a rank has let go of.
+/// Decodes a rank's drops.
 pub(crate) fn dropped(bytes: &[u8]) {
     any_message(bytes);
     super::retired::any_message(bytes);

@@ -1,9 +1,10 @@
 //! Groups: an object and all that is tied to it, which come by one message and its answer (DRust §4.1.3).
 //!
-//! Who reads an object tells its home where in values of its type, and of the types that are tied to it, the words of tied objects are. The home
-//! follows them as far as the answer has room ([`crate::service`]), and sends their words and bytes. A reader keeps them as copies, which it
-//! then finds without a message; who moves the object here moves them, too. What has not come (it is on another rank, larger than a slot of a
-//! slab, or there was no room) is fetched when it is used, as any box's object.
+//! A reader of an object tells its home the offsets of tied words in values of its type, and of the types
+//! tied to it. The home follows them as far as the answer has room ([`crate::service`]), and sends their
+//! words and bytes. A reader keeps them as copies, which it then finds without a message; a move of the
+//! object here moves them as well. An object that did not come (it is on another rank, larger than a slot of
+//! a slab, or there was no room) is fetched when used, as any box's object.
 
 use super::copies::Claim;
 use super::error::ObjectError;
@@ -31,7 +32,7 @@ fn kind_of(tied: &Tied) -> Kind {
     }
 }
 
-/// What has come of a group.
+/// The objects of a group that have arrived.
 #[derive(Debug)]
 pub(super) struct Found {
     types: &'static [Tied],
@@ -83,7 +84,7 @@ impl Heap {
         Ok(found.filter(|found| found.first.iter().all(Option::is_some)))
     }
 
-    /// Keeps copies of what has come with objects. Whoever uses them finds them; nobody waits.
+    /// Keeps copies of what has come with objects. A later use finds them; no caller waits.
     pub(super) fn keep_tied(&self, found: &Found) {
         let first = found.first.iter().flatten().map(|bytes| ((), &bytes[..])).collect();
         found.follow(first, |(), _, tied, word, bytes| {
@@ -148,7 +149,7 @@ impl Heap {
 /// Writes bytes into a slot.
 ///
 /// # Safety
-/// The slot has room for so many, and is nobody else's.
+/// The slot has at least `bytes.len()` bytes, and only the caller uses it.
 unsafe fn write(address: u64, bytes: &[u8]) {
     let to = with_exposed_provenance_mut::<u8>(address as usize);
     // SAFETY: the caller's promise.
@@ -156,7 +157,7 @@ unsafe fn write(address: u64, bytes: &[u8]) {
 }
 
 impl Found {
-    /// What a node has answered, if it is about so many objects of these sizes.
+    /// Decodes a node's answer, if it is about this number of objects of these sizes.
     pub fn of(
         types: &'static [Tied],
         answer: Answer,
@@ -172,8 +173,9 @@ impl Found {
         self.first.iter().flatten().next().map_or(&[], |bytes| bytes)
     }
 
-    /// Shows what has come with these objects: what it hangs from (the place of one of them, or what was returned for that), where in it, its
-    /// type, its word and its bytes. What is not wanted (`None`) is not followed further.
+    /// Visits the objects that have come with these: `each` gets the parent (the place of one of these, or
+    /// the value returned for it), the offset in it, the type, the word and the bytes. An object for which it
+    /// returns `None` is not followed further.
     pub(super) fn follow<'f, P>(
         &'f self,
         first: Vec<(P, &'f [u8])>,

@@ -8,15 +8,15 @@ use std::sync::atomic::Ordering;
 
 /// The first word of a heap. Its last byte is the number of the format: 3 since layouts describe variants, tuples and options.
 const KIND: u64 = u64::from_le_bytes(*b"objects3");
-/// What those of all ways begin with.
+/// Common prefix of all formats.
 const ANY_KIND: [u8; 7] = *b"objects";
 
-/// Where what is.
+/// Offsets of the fields.
 mod at {
     pub const KIND: u64 = 8;
     pub const BASE: u64 = 16;
     pub const STRIDE: u64 = 24;
-    /// How many jobs have had it before, and its last colour.
+    /// Number of jobs that have had it before, and its last colour.
     pub const JOBS: u64 = 32;
     pub const ROOTS: u64 = 40;
     pub const LIVE: u64 = 48;
@@ -29,13 +29,13 @@ const SLACK_OF: u64 = 4 << 20;
 
 const _: () = assert!(at::USED + 8 <= HEAD_BYTES);
 
-/// What a partition says of itself, when it was part of a checkpoint.
+/// A partition's header, as stored by a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     /// The address of the first rank's partition, and from one to the next: pointers in it mean these.
     pub base: u64,
     pub stride: u64,
-    /// How many jobs have had it before this one.
+    /// Number of earlier jobs.
     pub jobs: u32,
     pub last_colour: u16,
     /// The first of the objects that are found by name.
@@ -44,7 +44,7 @@ pub(super) struct Head {
     pub live: u64,
     /// Slabs that were ever used.
     pub used: u32,
-    /// What its bytes are short of a multiple of the largest page.
+    /// Bytes that it is short of a multiple of the largest page.
     pub slack: u32,
 }
 
@@ -75,7 +75,7 @@ impl Head {
         })
     }
 
-    /// What a partition of so many bytes is short of.
+    /// Returns the bytes that a partition is short of a multiple of the largest page.
     pub fn slack_of(bytes: u64) -> u32 {
         (bytes.next_multiple_of(SLACK_OF) - bytes) as u32
     }
@@ -106,7 +106,7 @@ impl Head {
     }
 }
 
-/// What a rank's extensions begin with: each rank's differ, and those that an earlier job has left mean nothing.
+/// Returns the tag of a rank's extensions: it differs by rank, and tags of earlier jobs mean nothing.
 ///
 /// # Errors
 /// When so many jobs have had the heap that the numbers are used up.

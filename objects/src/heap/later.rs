@@ -27,8 +27,8 @@ impl<T: Shareable> DBox<T> {
     /// }
     /// ```
     ///
-    /// Dropped, or forgotten, before it is ready, it has borrowed nothing: the bytes that come find nobody, and are nowhere kept. A copy
-    /// is found by others only from when a live borrow has it.
+    /// If dropped or forgotten before it is ready, it has borrowed nothing, and the bytes that arrive are
+    /// discarded. Other threads find a copy only once a live borrow has it.
     #[track_caller]
     pub fn get(&self) -> Get<'_, T> {
         Get { of: self, state: State::Asked, at: Location::caller() }

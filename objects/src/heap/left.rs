@@ -1,7 +1,7 @@
-//! Objects whose value is gone, and whose slot stays for those who still have its word ([`crate::sync::DWeak`]).
+//! Objects whose value is gone, and whose slot stays for weak holders of its word ([`crate::sync::DWeak`]).
 //!
-//! The bytes stay as they were, so that the rest is as of any slot: a backup has them, and copies that its rank's links in them count
-//! are released by whoever frees the slot. Only nobody takes them for a value any more.
+//! The bytes stay unchanged, so the slot is handled as any other: a backup has them, and copies that its
+//! rank's links in them count are released when the slot is freed. They are just no longer a value.
 
 use super::{Freed, OWN, ObjectError, heap};
 use crate::portable::Portable;
@@ -22,7 +22,7 @@ fn zeros<T>() -> Box<MaybeUninit<T>> {
 /// Moves the value of an object out of it, to be dropped or used; [`discard_left`] frees its slot.
 ///
 /// # Safety
-/// The object is the caller's, nobody reads it, and its value is not used again where it is.
+/// The object is the caller's, it is not being read, and its value is not used again in place.
 pub(crate) unsafe fn take_out<T: Portable>(word: Word) -> Result<Box<T>, ObjectError> {
     let (heap, shape) = (heap()?, const { &Shape::of::<T>() });
     // Not on the stack: it may be large.
@@ -49,7 +49,7 @@ pub(crate) unsafe fn take_out<T: Portable>(word: Word) -> Result<Box<T>, ObjectE
 /// Frees the slot of an object whose value was taken out.
 ///
 /// # Safety
-/// Nobody has its word any more.
+/// No rank has its word any more.
 pub(crate) unsafe fn discard_left<T: Portable>(word: Word) -> Result<(), ObjectError> {
     let (heap, shape) = (heap()?, const { &Shape::of::<T>() });
     if OWN.offset_of(word.address()).is_some() {

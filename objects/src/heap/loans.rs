@@ -1,16 +1,18 @@
 //! Loans: what this rank has of other nodes, to change it, until it gives it back: values that were lent to its tasks or by
 //! [`Objects::lend_mut`](super::Objects::lend_mut), and locks.
 //!
-//! Where a node may be lost, the lender has the value as it was before, and the lock's home the value that was released last. Both are used again when
-//! the borrower is lost. What the borrower has taken out of it and passed on would then have two owners. So a borrower tells the lender before it passes
-//! on anything with boxes in it (a message and its answer, once a loan), and the lender of a lost borrower does not use what may be elsewhere:
+//! If a node may be lost, the lender keeps the value as it was before, and the lock's home the value released
+//! last. Both are used again when the borrower is lost. Objects that the borrower took out of it and passed
+//! on would then have two owners. So a borrower tells the lender before it passes on anything with boxes in
+//! it (a message and its answer, once a loan), and the lender of a lost borrower does not use what may be
+//! elsewhere:
 //!
 //! * of a value that was lent, the links become *dead*: what they meant is [`ObjectError::Lost`](super::ObjectError::Lost) from then on, and dropping
 //!   them does nothing;
 //! * a lock is [`LockError::Given`](crate::sync::LockError::Given), and its value is never had again.
 //!
-//! A borrower that has passed on nothing leaves all as it was. Which object was passed on is not looked at: what a task passes on may lie anywhere in what
-//! it was lent, or have come from there by way of another thread.
+//! A borrower that has passed on nothing leaves all as it was. Objects passed on are not tracked: they may
+//! lie anywhere in the loan, or have come from there through another thread.
 
 use super::{ObjectError, heap};
 use crate::shape::Links;
@@ -39,7 +41,7 @@ struct Loans {
 
 static LOANS: Mutex<Option<Loans>> = Mutex::new(None);
 static NEXT: AtomicU64 = AtomicU64::new(1);
-/// How many lenders were not told.
+/// Number of lenders not yet told.
 static UNTOLD: AtomicUsize = AtomicUsize::new(0);
 /// One thread tells at a time; another one waits until it has.
 static TELLING: Mutex<()> = Mutex::new(());
@@ -104,7 +106,7 @@ pub(crate) fn note_given(word: Word) {
     loans(|loans| loans.given.insert(word));
 }
 
-/// Whether the borrower of an object has passed something on; asked once, when the borrow is over.
+/// Returns true if the borrower of an object has passed something on; called once, when the borrow is over.
 pub(super) fn take_given(word: Word) -> bool {
     loans(|loans| loans.given.remove(&word))
 }
@@ -117,7 +119,7 @@ pub(super) fn dead_word(node: NodeId) -> Result<Word, ObjectError> {
     Word::new(address, Colour(0)).ok_or(ObjectError::NoHeap)
 }
 
-/// Whether a place in a partition is that of dead words.
+/// Returns true if a place in a partition is that of dead words.
 pub(super) fn is_dead(offset: u64) -> bool {
     offset < HEAD_BYTES
 }

@@ -21,12 +21,14 @@ const BUCKETS_MIN: usize = 8;
 
 /// An owned map of the global heap: as a `HashMap`, with buckets in one [`DVec`], of which up to three quarters are used. 40 bytes.
 ///
-/// One rank has it: the one that wrote last. [`DMap::get`] brings the few buckets in which a key may be; iterating brings all; writing brings
-/// the map itself. All ranks of a job hash alike, without a secret: keys that somebody chooses to collide make it slow.
+/// One rank has it: the one that wrote last. [`DMap::get`] brings the few buckets in which a key may be;
+/// iterating brings all; writing brings the map itself. All ranks of a job hash alike, without a secret: keys
+/// chosen to collide make it slow.
 ///
-/// A map that outlives its job ([`Objects::keep`](crate::Objects::keep)) has the hashes of its keys with it. [`Objects::root`](crate::Objects::root)
-/// refuses it if this library, or std, hashes numbers or text differently now. Where the key's own [`Hash`] has changed, keys are not found, and
-/// may be inserted twice; iterating finds all, and `map.drain().collect()` makes a map that finds them.
+/// A map that outlives its job ([`Objects::keep`](crate::Objects::keep)) has the hashes of its keys with it.
+/// [`Objects::root`](crate::Objects::root) refuses it if this library, or std, hashes numbers or text
+/// differently now. If the key's own [`Hash`] has changed, keys are not found, and may be inserted twice;
+/// iterating finds all, and `map.drain().collect()` makes a map that finds them.
 ///
 /// It panics where a [`DVec`] does.
 ///
@@ -40,7 +42,7 @@ const BUCKETS_MIN: usize = 8;
 /// assert_eq!(ages.remove("Ada"), Some(36));
 /// ```
 ///
-/// What does not compile, beside what does not for a [`DVec`]: to write while something found is in use,
+/// Beyond the rules of a [`DVec`], these do not compile: writing while a found value is in use,
 ///
 /// ```
 /// # use vgas_objects::DMap;
@@ -71,7 +73,7 @@ pub struct DMap<K: Portable, V: Portable> {
 /// Room for one key.
 #[derive(Portable, Shareable)]
 pub(super) struct Bucket<K: Portable, V: Portable> {
-    /// Of its key: most others are told from it without a look at them, which may be elsewhere in part.
+    /// Hash of its key: it tells most other keys apart without reading them, which may be remote in part.
     pub(super) hash: KeyHash,
     pub(super) entry: Option<(K, V)>,
 }
@@ -129,7 +131,7 @@ pub(super) fn take_at<K: Portable, V: Portable>(buckets: &mut [Bucket<K, V>], at
     }
 }
 
-/// What looking at a bucket has shown.
+/// Result of looking at a bucket.
 enum Look {
     Key,
     Free,
@@ -155,12 +157,12 @@ impl<K: Portable, V: Portable> DMap<K, V> {
         Self { buckets: DVec::new(), len: 0 }
     }
 
-    /// How many keys it has.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no keys.
+    /// Returns true if it has no keys.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -174,7 +176,7 @@ impl<K: Portable, V: Portable> DMap<K, V> {
     /// Takes all keys and values, and the room that they had: the map is empty at once, whatever becomes of the iterator.
     ///
     /// # Panics
-    /// When they cannot be had; they are nobody's then.
+    /// If they cannot be had; they are leaked then.
     #[track_caller]
     pub fn drain(&mut self) -> DMapIter<K, V> {
         std::mem::take(self).into_iter()
@@ -318,7 +320,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
         Ok(None)
     }
 
-    /// What is at a key, or the place for it, found once: the map moves here.
+    /// Finds the value at a key, or the place for it, once: the map moves here.
     ///
     /// ```no_run
     /// # use vgas_objects::{DMap, DString};
@@ -350,7 +352,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
         })
     }
 
-    /// What is at a key, for writing; what `make` says, if nothing was.
+    /// Returns the value at a key, for writing; inserts the result of `make` if there was none.
     ///
     /// # Panics
     /// As [`DMap::insert`].
@@ -359,7 +361,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
         self.entry(key).or_insert_with(make)
     }
 
-    /// What is at a key, for writing: the map moves here.
+    /// Returns the value at a key, for writing: the map moves here.
     ///
     /// # Panics
     /// When it cannot be had; [`DMap::try_get_mut`] says why instead.
@@ -483,7 +485,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
 }
 
 impl<K: Shareable + Hash + Eq, V: Shareable> DMap<K, V> {
-    /// What is at a key, for reading. Of a map of another rank, a few buckets are brought.
+    /// Returns the value at a key, for reading. For a remote map, this brings a few buckets.
     ///
     /// # Panics
     /// When they cannot be had; [`DMap::try_get`] says why instead.
@@ -523,7 +525,7 @@ impl<K: Shareable + Hash + Eq, V: Shareable> DMap<K, V> {
         }
     }
 
-    /// Whether something is at a key. Costs what [`DMap::get`] does.
+    /// Returns true if the key has a value. Costs what [`DMap::get`] does.
     ///
     /// # Panics
     /// As [`DMap::get`].
@@ -574,7 +576,7 @@ impl<K: Shareable, V: Shareable> DMap<K, V> {
     }
 }
 
-/// What was found at a key of a [`DMap`]: its value, where it is, or brought for this guard alone.
+/// A value found at a key of a [`DMap`]: local, or brought for this guard alone.
 pub struct Found<'m, K: Shareable, V: Shareable> {
     part: Part<'m, Bucket<K, V>>,
     at: usize,
@@ -608,7 +610,7 @@ impl<K: Shareable, V: Shareable + fmt::Debug> fmt::Debug for Found<'_, K, V> {
     }
 }
 
-/// Keys and values of a [`DMap`]: those that nobody takes are dropped with it.
+/// Keys and values of a [`DMap`]: those not taken are dropped with it.
 pub struct DMapIter<K: Portable, V: Portable> {
     buckets: std::vec::IntoIter<Bucket<K, V>>,
     left: usize,
@@ -641,7 +643,7 @@ impl<K: Portable, V: Portable> IntoIterator for DMap<K, V> {
     type Item = (K, V);
     type IntoIter = DMapIter<K, V>;
 
-    /// What it has comes here, if it is elsewhere.
+    /// Brings the entries here if they are remote.
     ///
     /// # Panics
     /// When it cannot be had.

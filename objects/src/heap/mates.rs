@@ -1,11 +1,12 @@
-//! What this rank reads of the other ranks of its node, and how a copy comes to be: fetched, found where another rank keeps it, or not
+//! Reads from the other ranks of this node, and the making of a copy: fetched, found at another rank, or not
 //! needed.
 //!
 //! Ranks of a node have the frames of its cache in common, so that one can map pages of another's partition to read
 //! ([`vgas::Segment::local_of_peer`]). A mapped page takes a seat of few, and a fault of tens of microseconds the first time. So:
 //!
-//! * A *large* object without links is read in place: the original, if its rank is of this node (no copy, no mark: nobody writes while it
-//!   is borrowed, and no copy outlives the borrow), or the copy of the rank of this node that keeps one.
+//! * A *large* object without links is read in place: the original, if its rank is of this node (no copy, no
+//!   mark: it is not written while borrowed, and no copy outlives the borrow), or the copy of the rank of
+//!   this node that keeps one.
 //! * Anything else gets a copy in the own partition, whose bytes come from a rank of this node that has one, without a message, else from
 //!   its home. A copy with links must be this rank's own: it notes in them what it has found.
 
@@ -41,7 +42,7 @@ enum Mate {
     Refused,
 }
 
-/// Of each of the other ranks of this node, once it was wanted.
+/// Partition of each other rank of this node, opened on first use.
 #[derive(Debug, Default)]
 pub(super) struct Mates {
     all: Mutex<Vec<(Rank, Mate)>>,
@@ -53,7 +54,7 @@ pub(super) struct Mates {
 }
 
 impl Mates {
-    /// Whether the partition of a rank of this node can be read here.
+    /// Returns true if the partition of a rank of this node can be read here.
     fn can_read(&self, of: Rank) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, mate)) = all.iter().find(|(rank, _)| *rank == of) {
@@ -68,7 +69,7 @@ impl Mates {
         is_open
     }
 
-    /// Closes all; who reads one then ends by a fault.
+    /// Closes all; a thread that still reads one faults.
     pub fn close(&self) {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -126,7 +127,7 @@ pub(super) fn table(
 }
 
 impl Heap {
-    /// Where an object of a rank of this node is, if this rank reads it there.
+    /// Returns the address of an object of a rank of this node, if this rank reads it in place.
     pub(super) fn in_place(&self, word: Word, shape: &Shape) -> Option<u64> {
         let rank = self.locate(word.address()).rank;
         if !shape.is_read_in_place() || self.far(rank).is_some() || !self.mates.can_read(rank) {
@@ -175,7 +176,8 @@ impl Heap {
         copied
     }
 
-    /// What is to be done for a copy of another node's object by who must not wait for other ranks that do the same.
+    /// Begins a copy of another node's object, for a caller that must not wait for other ranks that do the
+    /// same.
     pub(super) fn begin_copy<'h>(&'h self, word: Word, shape: &Shape) -> Result<Begun<'h>, ObjectError> {
         let Some(shared) = self.copies.shared() else {
             return Ok(Begun::Fetch(None, self.room_for_copy(word, shape)?));
@@ -200,7 +202,7 @@ impl Heap {
         self.copy(word, shape, Bytes::Here(bytes))
     }
 
-    /// Where the word of the slot of another rank's object is.
+    /// Returns the offset of the slot's word of another rank's object.
     pub(super) fn served_word(&self, word: Word, shape: &Shape) -> Result<u64, ObjectError> {
         let at = self.locate(word.address());
         let theirs = Geometry::new(word.address() - at.offset, self.bytes);
@@ -288,14 +290,14 @@ impl Heap {
         self.list_word(at).store(word.bits(), Ordering::Release);
     }
 
-    /// Before the bytes become others, whoever copies them must see that.
+    /// Call it before the bytes change, so that a rank that copies them notices.
     pub(super) fn unlabel(&self, offset: u64, bytes: usize) {
         self.list_word(offset + label_offset(bytes as u64)).store(0, Ordering::Relaxed);
         fence(Ordering::Release);
     }
 }
 
-/// Where the bytes of a copy come from.
+/// Source of a copy's bytes.
 #[derive(Clone, Copy)]
 enum Bytes<'b> {
     OfHome,
@@ -309,7 +311,7 @@ fn nowhere(word: Word, shape: &Shape) -> ObjectError {
     ObjectError::Usage(format!("no {} can be at {word:?}", (shape.name)()))
 }
 
-/// What became of a copy that was begun.
+/// Outcome of beginning a copy.
 pub(super) enum Begun<'h> {
     /// It is here: the node has one.
     Copied(Copy),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use vgas::service::Library;
 use vgas::{Endpoint, Rank, Runtime};
 
-/// What the services of this library may reach.
+/// Memory and peers that the services of this library may reach.
 // SAFETY: it is given to the services of `service/` alone, which write what that folder's rules say.
 pub(crate) const LIBRARY: Library = unsafe { Library::owner() };
 

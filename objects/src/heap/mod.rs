@@ -2,11 +2,13 @@
 //!
 //! # Rules for the unsafe code in this folder
 //!
-//! 1. *Addresses.* Memory is touched only inside of this rank's own partition, which is mapped from [`Objects::attach`] on until the job ends,
-//!    in a slot that the allocator has given and nobody has freed, or in a block of `overflow.rs`; words of slots and of lists as atomics.
-//! 2. *One owner.* The word of an object is in one box. A box's object is written, moved, dropped and freed only by who has the box
-//!    mutably borrowed or owns it; it is read only while the box is borrowed. A copy is never written once others can find it, except
-//!    the extensions of links, which are atomics; it is freed only when its count of uses is 0, and each reference to it is counted.
+//! 1. *Addresses.* Memory is touched only inside of this rank's own partition, which is mapped from
+//!    [`Objects::attach`] on until the job ends, in a slot that the allocator has given and that is not
+//!    freed, or in a block of `overflow.rs`; words of slots and of lists as atomics.
+//! 2. *One owner.* The word of an object is in one box. A box's object is written, moved, dropped and freed
+//!    only by the thread that has the box mutably borrowed or owns it; it is read only while the box is
+//!    borrowed. A copy is never written once others can find it, except the extensions of links, which are
+//!    atomics; it is freed only when its count of uses is 0, and each reference to it is counted.
 //! 3. *Bytes are values.* A slot has a valid value of the type of its box from when the box exists until it is freed. Bytes that come from
 //!    another rank are such a value: ranks of a job run one program, and [`crate::Portable`] says that they mean the same here. Extensions
 //!    of links that have come are made 0 before anybody sees them.
@@ -103,7 +105,7 @@ use vgas::{GlobalAddress, Kind, LocalPart, Rank, Runtime, Segment, SegmentId};
 /// The heap of this process. It stays when it has ended: references to it may, too.
 static HEAP: OnceLock<Heap> = OnceLock::new();
 
-/// What each look at an object needs: zeros where there is no heap.
+/// Addresses that each look at an object needs: zeros if there is no heap.
 static OWN: Own = Own {
     base: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
@@ -114,21 +116,22 @@ static OWN: Own = Own {
 struct Own {
     base: AtomicU64,
     bytes: AtomicU64,
-    /// What leads to the words of large objects ([`Geometry::large_words`]).
+    /// Address of the table of the words of large objects ([`Geometry::large_words`]).
     large_words: AtomicU64,
     /// This rank's number plus 1, and more after earlier jobs ([`head::tag_of`]): in extensions.
     tag: AtomicU64,
 }
 
 impl Own {
-    /// Where an address is in this rank's partition.
+    /// Returns the offset of an address in this rank's partition.
     #[inline]
     fn offset_of(&self, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.base.load(Ordering::Relaxed));
         (offset < self.bytes.load(Ordering::Relaxed)).then_some(offset)
     }
 
-    /// Whether an object of this rank, in a slot of this class, has been given to others in its colour.
+    /// Returns true if an object of this rank, in a slot of this class, has been given to other ranks in its
+    /// colour.
     #[inline]
     fn is_served(&self, address: u64, class: Class) -> bool {
         let at = match class {
@@ -140,7 +143,7 @@ impl Own {
         word.load(Ordering::Acquire) & SERVED != 0
     }
 
-    /// Where a link's object or its copy is in this process, if this is known without asking.
+    /// Returns the local address of a link's object or its copy, if known without a lookup.
     #[inline]
     fn known(&self, link: &Link) -> Option<u64> {
         let address = link.word.address();
@@ -205,7 +208,7 @@ impl Memory for Mapped {
 #[derive(Debug)]
 struct Freed {
     word: Word,
-    /// What its rank's extensions in it counted as: copies that it may drop.
+    /// Copies that its rank's extensions in it counted, which may be dropped.
     holds: Vec<Word>,
     /// Bytes of its slot that are known to be there.
     bytes: usize,
@@ -217,14 +220,14 @@ impl Freed {
         Self { word, holds, bytes: shape.bytes.max(16) }
     }
 
-    /// What is written into its slot: the next of the list, and what it held, up to a zero or the slot's end. A link takes 16 bytes, so that
-    /// there is always room.
+    /// Returns the words to write into its slot: the next of the list, and the copies it held, up to a zero
+    /// or the slot's end. A link takes 16 bytes, so that there is always room.
     fn note(&self, next: u64) -> Vec<u64> {
         let holds = self.holds.iter().map(|word| word.bits());
         [next].into_iter().chain(holds).chain([0]).take(self.bytes / 8).collect()
     }
 
-    /// How many words that are.
+    /// Returns the number of these words.
     fn note_words(&self) -> usize {
         (self.holds.len() + 2).min(self.bytes / 8)
     }
@@ -249,21 +252,21 @@ struct Heap {
     _local: LocalPart,
     base: u64,
     stride: u64,
-    /// Of each rank's partition.
+    /// Size of each rank's partition.
     bytes: u64,
-    /// Of this rank's partition.
+    /// Layout of this rank's partition.
     geometry: Geometry,
     last: Colour,
-    /// How many jobs have had it before.
+    /// Number of earlier jobs of this heap.
     jobs: u32,
     /// The tag of the first rank.
     first_tag: u64,
     copies_max: usize,
-    /// Bytes of its partition that copies may take, beyond which those that nobody uses go.
+    /// Bytes of its partition that copies may take, beyond which unused ones go.
     copy_bytes_max: u64,
-    /// Of the other ranks of the node: their partitions, where they are open.
+    /// The other ranks of the node: their partitions, if open.
     mates: Mates,
-    /// How many copies this rank has made: each has its number.
+    /// Number of copies made by this rank: each has its serial number.
     serial: AtomicU64,
     slabs: Mutex<Slabs<Mapped>>,
     copies: Copies,
@@ -280,7 +283,7 @@ struct Heap {
     /// Objects that are found by name.
     roots: Mutex<Option<DBox<roots::Root>>>,
     replicas: Option<replica::Replicas>,
-    /// For who looks at the job.
+    /// Entry for observers of the job.
     door: running::Door,
 }
 
@@ -310,15 +313,15 @@ pub(crate) fn jobs_before() -> Result<u32, ObjectError> {
     heap().map(|heap| heap.jobs)
 }
 
-/// Ends the job: memory that somebody else may still use would otherwise be this rank's again. Mostly a rank was killed, which is what the
-/// job should be seen to end with: so it is a complaint, and no signal.
+/// Ends the job: memory that another process may still use would otherwise be reused here. Mostly a rank was
+/// killed, which is what the job should be seen to end with: so it is a complaint, and no signal.
 pub(crate) fn cannot_go_on(why: &str) -> ! {
     complain(why);
     std::process::exit(1)
 }
 
-/// Says what cannot be done because of somebody else: the job's end names the cause, or this if nothing better is known. Where nobody takes
-/// it, this process says it.
+/// Reports a failure that another process caused: the job's end names the cause, or this if nothing better is
+/// known. If the job takes no complaint, this process prints it.
 pub(crate) fn complain(why: &str) {
     if job().map(|job| job.complain(why, 1).is_ok()).unwrap_or(false) {
         return;
@@ -326,7 +329,7 @@ pub(crate) fn complain(why: &str) {
     vgas::say::line(format_args!("vgas: {why}"));
 }
 
-/// Whether a value leads to objects: not every one does whose type may.
+/// Returns true if a value has links to objects: not every value of a type with links does.
 pub(crate) fn has_links<T: Portable>(value: &T) -> bool {
     let mut has_links = false;
     if T::HAS_LINKS {
@@ -345,12 +348,12 @@ pub(crate) fn pass_on(gives: bool) -> Result<(), ObjectError> {
     heap()?.replicate().map(drop)
 }
 
-/// Whether a node is lost, and the heap goes on without it.
+/// Returns true if a node is lost, and the heap continues without it.
 pub(crate) fn goes_on() -> bool {
     heap().is_ok_and(Heap::goes_on)
 }
 
-/// Which rank has an address, if any does.
+/// Returns the rank of an address, if any.
 pub(crate) fn rank_of(address: u64) -> Option<Rank> {
     let heap = heap().ok()?;
     let rank = heap.locate(address).rank;
@@ -384,18 +387,18 @@ impl Heap {
         self.segment.put(at.rank, at.offset, from)
     }
 
-    /// Who has an address, and where.
+    /// Returns the rank and offset of an address.
     fn locate(&self, address: u64) -> GlobalAddress {
         let offset = address.wrapping_sub(self.base);
         place(Rank((offset / self.stride) as u32), offset % self.stride)
     }
 
-    /// What the extensions begin with of the rank that has a word's object.
+    /// Returns the tag of the extensions of the rank that has a word's object.
     fn tag_of(&self, word: Word) -> u64 {
         self.first_tag + u64::from(self.locate(word.address()).rank.0)
     }
 
-    /// What this rank's partition says of itself, if it ended now.
+    /// Returns the header of this rank's partition, as if it ended now.
     fn head(&self, roots: Option<Word>) -> head::Head {
         let slabs = self.slabs();
         head::Head {
@@ -430,7 +433,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Room in this rank's partition: copies that nobody uses give way.
+    /// Allocates in this rank's partition: unused copies give way.
     fn allocate(&self, class: Class, of: Use) -> Result<(u64, Colour), ObjectError> {
         self.look(class, of)?;
         self.allocate_all(class, of)
@@ -453,7 +456,7 @@ impl Heap {
         }
     }
 
-    /// Drops the oldest copy that nobody uses; false: there is none.
+    /// Drops the oldest unused copy; false: there is none.
     fn evict(&self) -> Result<bool, ObjectError> {
         match self.copies.evict() {
             Some(copy) => {
@@ -515,7 +518,8 @@ impl Heap {
         unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(address as usize)) }
     }
 
-    /// Frees an object of this rank's, whose value has been dropped or moved; later, if somebody may still be given it.
+    /// Frees an object of this rank's, whose value has been dropped or moved; deferred if a late request may
+    /// still read it.
     fn free_own(&self, word: Word) -> Result<(), ObjectError> {
         let offset = OWN.offset_of(word.address()).ok_or(ObjectError::NoHeap)?;
         if self.park_own(word, offset) {
@@ -588,7 +592,7 @@ impl Heap {
         }
     }
 
-    /// Where a borrowed object of another rank is here; one more use of its copy.
+    /// Returns the local address of a borrowed remote object; counts one more use of its copy.
     fn hold(&self, word: Word, shape: &Shape) -> Result<u64, ObjectError> {
         self.copies.hold(word, || self.fetch(word, shape))
     }
@@ -616,7 +620,7 @@ impl Heap {
         }
     }
 
-    /// Makes an object this rank's, in a colour under which nobody has its bytes.
+    /// Makes an object this rank's, in a colour under which no other rank has its bytes.
     #[cold]
     fn own(&self, link: &mut Link, shape: &Shape) -> Result<(), ObjectError> {
         let word = link.word;

@@ -18,9 +18,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vgas::{Rank, Runtime, SegmentOptions, SegmentOwner};
 
-/// What each rank brings to a barrier before those: numbers of drops.
+/// Leading words of each rank's barrier payload: numbers of drops.
 const TOLD_AND_DONE: usize = 2;
-/// How long a rank waits for what others let go of, where some is on its way: longer than a message and its answer take, mostly.
+/// Time that a rank waits for drops that are in flight to it: mostly longer than a message and its answer
+/// take.
 const QUIET: Duration = Duration::from_micros(300);
 
 /// Tasks, as the heap calls them.
@@ -30,26 +31,29 @@ static HOOKS: Hooks = Hooks {
     wait_until: |deadline, condition| crate::sync::until(deadline, condition),
 };
 
-/// How large the heap is to be. The same on all ranks.
+/// Size of the heap. The same on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct HeapOptions {
-    /// Bytes of each rank's partition: values, copies and what the allocator notes. It may be far larger than memory. What is larger than 32 KiB takes
-    /// multiples of 64 KiB, and what is smaller a slot of some size ([how much that is](crate::first_steps#3-how-large-it-may-become)). At least
-    /// [`HeapOptions::BYTES_MIN`].
+    /// Bytes of each rank's partition: values, copies and what the allocator notes. It may be far larger than
+    /// memory. Values larger than 32 KiB take multiples of 64 KiB, and smaller ones a slot of some size ([how
+    /// much that is](crate::first_steps#3-how-large-it-may-become)). At least [`HeapOptions::BYTES_MIN`].
     pub bytes: u64,
-    /// Copies of others' objects that a rank keeps, beyond which it drops those that nobody has used for longest. Those in use stay.
+    /// Number of copies of remote objects that a rank keeps, beyond which it drops the least recently used.
+    /// Those in use stay.
     pub copies: usize,
-    /// Bytes that copies may take of a rank's partition, beyond which those go that nobody has used for longest; 0: a quarter of the node's
-    /// cache, shared by its ranks. Those in use stay, on NVMe if memory has no room. In a partition that is full of values, copies take as many bytes of the
-    /// process's memory instead.
+    /// Bytes that copies may take of a rank's partition, beyond which the least recently used go; 0: a
+    /// quarter of the node's cache, shared by its ranks. Those in use stay, on NVMe if memory has no room. In
+    /// a partition that is full of values, copies take as many bytes of the process's memory instead.
     pub copy_bytes: u64,
     /// The last colour of a slot: fewer than 65,535 make slots retire early, for tests. Retired slots are of use again when all
     /// ranks have said that they have no copies from there ([when that is](crate::manual::limits#colours)).
     pub last_colour: u16,
-    /// Backups of each rank's partition on other nodes, at most 1: then objects outlive a node that is lost, as [`Objects::replicate`] and
-    /// the documentation of this crate say. It takes as many bytes again of NVMe, and of the setting `segment.tiered_max`; and who writes
-    /// what was passed on since, copies it. Needs two nodes, and the setting `run.survive`. Of a heap with a name, they are this job's: the first that is
-    /// passed on takes all that is in the partition to its backup, and a later job finds the last checkpoint, in which all nodes had a part.
+    /// Backups of each rank's partition on other nodes, at most 1: then objects outlive a node that is lost,
+    /// as [`Objects::replicate`] and the documentation of this crate say. They take as many bytes again of
+    /// NVMe, and of the setting `segment.tiered_max`; a value passed on since the last write is copied by its
+    /// next write. Needs two nodes, and the setting `run.survive`. A named heap has backups for this job
+    /// only: the first pass-on backs up the whole partition, and a later job finds the last checkpoint, in
+    /// which all nodes took part.
     pub replicas: u32,
 }
 
@@ -74,7 +78,7 @@ pub struct Objects {
     pub(super) heap: &'static Heap,
 }
 
-/// What a process has in the heap.
+/// A process's use of the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapCounts {
     /// Objects and copies that lie in this rank's partition, with those that others have let go of and this rank has not yet heard of.
@@ -96,13 +100,15 @@ impl Objects {
         Self::begin(runtime, options, None)
     }
 
-    /// Attaches a heap that outlives the job: as its last [`Objects::checkpoint`] has left it, or empty, if nothing has this name yet
-    /// ([`SegmentOptions::name`]). What is found in it, [`Objects::root`] knows. Nothing is read for it but what is used.
+    /// Attaches a heap that outlives the job: as its last [`Objects::checkpoint`] has left it, or empty, if
+    /// nothing has this name yet ([`SegmentOptions::name`]). [`Objects::root`] returns the objects found in
+    /// it. Nothing is read for it but what is used.
     ///
     /// # Safety
-    /// The files of this name are what programs have left there at checkpoints during which no thread, of any rank, used an object; nobody
-    /// else has changed them. Those programs were built by the same version of the compiler, or have kept no enum with fields (and no option,
-    /// result or duration) of which only the size says how it lies in memory: where a compiler places the fields of variants, [`Layout`](crate::Layout)
+    /// The files of this name were left by checkpoints of programs during which no thread, of any rank, used
+    /// an object; nothing else has changed them. Those programs were built by the same version of the
+    /// compiler, or have kept no enum with fields (and no option, result or duration) of which only the size
+    /// says how it lies in memory: where a compiler places the fields of variants, [`Layout`](crate::Layout)
     /// cannot tell.
     ///
     /// # Errors
@@ -239,9 +245,9 @@ impl Objects {
         Ok(objects)
     }
 
-    /// Returns the runtime that the heap was attached to. Nothing that the program does with it reaches the heap's objects. What is of
-    /// all ranks, as a barrier, is called by all ranks at the same point, so not while another thread, or a closure around the call,
-    /// hands or lends objects.
+    /// Returns the runtime that the heap was attached to. Nothing that the program does with it reaches the
+    /// heap's objects. Call a collective operation, such as a barrier, on all ranks at the same point, so not
+    /// while another thread, or a closure around the call, hands or lends objects.
     pub fn runtime(&self) -> &Runtime {
         &self.heap.runtime
     }
@@ -260,7 +266,8 @@ impl Objects {
         self.heap.runtime.rank()
     }
 
-    /// What is in this rank's partition, after taking note of what others have freed, and dropping what they have let go of.
+    /// Returns the content of this rank's partition, after taking note of values freed by other ranks, and
+    /// dropping those they have let go of.
     ///
     /// # Errors
     /// When another rank has freed what is no object.
@@ -275,7 +282,7 @@ impl Objects {
         })
     }
 
-    /// Drops all copies that nobody uses, of this rank or, where it has them in place, of its node.
+    /// Drops all unused copies, of this rank or, if they are shared in place, of its node.
     ///
     /// # Errors
     /// None, unless the heap has ended.
@@ -321,7 +328,7 @@ impl Objects {
         heap.revive(&free)
     }
 
-    /// What is of all ranks cannot be within a run, where others would be waited for that do not call it.
+    /// Refuses a collective call within a run: it would wait for ranks that do not make it.
     pub(super) fn can_meet(&self, call: &str) -> Result<(), ObjectError> {
         match self.ranks() > 1 && crate::task::is_within_run() {
             false => Ok(()),
@@ -331,8 +338,9 @@ impl Objects {
         }
     }
 
-    /// Meets all ranks until nothing is left to be dropped of what they have let go of, which is mostly once. What this rank asks about then, and all
-    /// have brought: how many objects each has let go of, how many it has dropped for others, and what it asks about.
+    /// Meets all ranks until all values that they have let go of are dropped, mostly after one meeting.
+    /// Returns the retired slots that this rank then asks about, and every rank's contribution: number of
+    /// objects let go of, number dropped for other ranks, and the slots it asks about.
     fn come_to_rest(&self) -> Result<(Vec<u64>, Vec<Vec<u8>>), ObjectError> {
         let (heap, runtime) = (self.heap, &self.heap.runtime);
         let mut has_met = false;
@@ -393,7 +401,7 @@ impl Objects {
     }
 }
 
-/// What an earlier job says of its heap, if this one can have it.
+/// Returns an earlier job's header of its heap, if this job can attach it.
 fn left_behind(
     memory: &Mapped,
     is_writable: bool,

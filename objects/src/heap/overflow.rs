@@ -25,7 +25,8 @@ impl Overflow {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a block of so many bytes may be allocated: one always, more while all are not larger than `most` bytes together.
+    /// Returns true if a block of this size may be allocated: one always, more while all together are not
+    /// larger than `most` bytes.
     pub fn has_room(&self, bytes: u64, most: u64) -> bool {
         let blocks = self.blocks();
         blocks.bytes == 0 || blocks.bytes.saturating_add(bytes) <= most

@@ -18,13 +18,13 @@ pub struct Part<'v, T: Shareable> {
 }
 
 impl<T: Shareable> Part<'_, T> {
-    /// Of values that are borrowed for as long as the result may live.
+    /// Values that are borrowed for as long as the result may live.
     pub(super) fn of(values: Values<T>) -> Self {
         Self { values, of: PhantomData }
     }
 }
 
-/// Where they are.
+/// Location of the values.
 pub(super) enum Values<T> {
     /// In the row, or in its copy.
     Here(*const T, usize),

@@ -1,28 +1,31 @@
 //! Periods: the times between two moments at which this rank passes something on.
 //!
-//! Another rank is given an object's bytes only if it has the object's word, as an owner or a borrower. Of what was mutably borrowed here, it can
-//! only have that since this rank has passed something on afterwards: a task or its end, what is lent or handed over, a box in a
-//! channel, the value of a lock ([`super::pass_on`], which backups rely on in the same way). So what was found unserved, and mutably
-//! borrowed, stays so until then, and a link may note the period in which it was found so: to compare that is less than to find and look at
-//! the word of a slot.
+//! Another rank is given an object's bytes only if it has the object's word, as an owner or a borrower. An
+//! object that was mutably borrowed here can have become known only since this rank passed something on
+//! afterwards: a task or its end, a loan or a hand-over, a box in a channel, the value of a lock
+//! ([`super::pass_on`], which backups rely on in the same way). So what was found unserved, and mutably
+//! borrowed, stays so until then, and a link may note the period in which it was found so: to compare that is
+//! less than to find and look at the word of a slot.
 //!
-//! Nobody knows what leads to what, so that passing anything on ends the period for all links. A request that comes late, of a borrow that has
-//! ended, may serve an object within a period: what it brings is found by nobody ([`crate::colour`]), and the mark is seen in the next one.
+//! Reachability is unknown, so passing anything on ends the period for all links. A late request, of a borrow
+//! that has ended, may serve an object within a period: what it brings is never found ([`crate::colour`]),
+//! and the mark is seen in the next one.
 
 #![forbid(unsafe_code)]
 
 use crate::planted::{Fault, is_planted};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where no link notes a period: without a heap, and where a backup may get what is here at any time.
+/// No period: without a heap, or if a backup may be given local objects at any time.
 const NONE: u64 = 1;
-/// What extensions begin with that note a period. No rank has this tag, so that nobody takes the rest for an address.
+/// Prefix of extensions that note a period. No rank has this tag, so the rest is never taken for an address.
 const MARK: u64 = 0xffff << 48;
 
 /// The period of this process.
 pub(super) static PERIOD: Period = Period(AtomicU64::new(NONE));
 
-/// Of 16 bits each, [`MARK`] and the rank's tag, which tells its periods from those of other ranks and of earlier jobs; and a number.
+/// Three parts of 16 bits: [`MARK`], the rank's tag, which tells its periods from those of other ranks and of
+/// earlier jobs, and a number.
 pub(super) struct Period(AtomicU64);
 
 impl Period {
@@ -51,13 +54,13 @@ impl Period {
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
 
-    /// Whether this is what a link notes in this period.
+    /// Returns true if `noted` is the note of this period.
     #[inline]
     pub fn is_now(&self, noted: u64) -> bool {
         noted == self.0.load(Ordering::Relaxed)
     }
 
-    /// What a link may note, if its object is found to be unserved afterwards.
+    /// Returns the value for a link to note, if its object is found to be unserved afterwards.
     #[inline]
     pub fn now(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|now| *now != NONE)

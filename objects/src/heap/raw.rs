@@ -1,9 +1,11 @@
-//! Objects without a box, for those who keep their names in ways of their own (DRust §4.1.1).
+//! Objects without a box, for programs that keep their words themselves (DRust §4.1.1).
 //!
-//! [`DBox::into_raw`] and [`DBox::from_raw`] give a box up, and make one again. [`dalloc`], [`dread`], [`dwrite`] and [`dfree`] need none: the object
-//! stays where it was placed, and nothing of it is kept. Of another node, reading and writing cost a message and its answer each time.
+//! [`DBox::into_raw`] and [`DBox::from_raw`] give a box up, and make one again. [`dalloc`], [`dread`],
+//! [`dwrite`] and [`dfree`] need none: the object stays where it was placed, and nothing of it is kept. For
+//! another node's object, reading and writing cost a message and its answer each time.
 //!
-//! Who is at an object when is the caller's affair: the bytes are touched as [`crate::DBox`]'s are by who owns it (rules 1 to 3 of this folder).
+//! The caller orders the accesses: the bytes are touched as a [`crate::DBox`]'s owner touches them (rules 1
+//! to 3 of this folder).
 
 use super::error::ObjectError;
 use super::period::PERIOD;
@@ -17,8 +19,8 @@ use std::panic::Location;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
 impl<T: Portable> DBox<T> {
-    /// Gives the object up to whoever has its word, as [`Box::into_raw`]: it is dropped when [`DBox::from_raw`] makes it a box again, and
-    /// else never.
+    /// Gives the object up to the holder of its word, as [`Box::into_raw`]: it is dropped when
+    /// [`DBox::from_raw`] makes it a box again, and else never.
     pub fn into_raw(this: Self) -> Word {
         // Whoever gets the word need not be told of it in a way of this crate.
         PERIOD.next();
@@ -45,7 +47,8 @@ pub fn dalloc<T: Portable + Copy>(value: T) -> Result<Word, Refused<T>> {
 /// Reads an object where it is, on any rank. No copy is kept: the next read asks again, and sees what was written before it.
 ///
 /// # Safety
-/// The word is what [`dalloc`] of this type has said, in this job. It is not freed, no box is made of it, and nobody writes meanwhile.
+/// The word is what [`dalloc`] of this type has said, in this job. It is not freed, no box is made of it, and
+/// it is not written meanwhile.
 ///
 /// # Errors
 /// When the object cannot be had.
@@ -65,11 +68,11 @@ pub unsafe fn dread<T: Portable + Copy>(word: Word) -> Result<T, ObjectError> {
     Ok(unsafe { value.assume_init() })
 }
 
-/// Writes an object where it is, on any rank: it does not move, and its word stays. When this returns, all reads see it.
-/// What a node's backup has ([`HeapOptions::replicas`](crate::HeapOptions::replicas)) is not changed by it.
+/// Writes an object where it is, on any rank: it does not move, and its word stays. When this returns, all
+/// reads see it. A node's backup ([`HeapOptions::replicas`](crate::HeapOptions::replicas)) is not updated.
 ///
 /// # Safety
-/// As of [`dread`]; and nobody reads meanwhile.
+/// As of [`dread`]; and it is not read meanwhile.
 ///
 /// # Errors
 /// When the object cannot be had.

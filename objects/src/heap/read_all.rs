@@ -1,9 +1,11 @@
 //! Many objects read at once: one message to each home, where reading them one after the other would send one for each.
 //!
-//! Whatever is not here yet is claimed first, without waiting for anybody: another thread, or another rank of the node, may fetch some of the same
-//! objects, and wait for those of this one. Then all that was claimed is asked for, and becomes copies as by a single read. What others fetch
-//! is looked for last; so is what a home did not give in this way: it is asked for by itself, and said of it why it cannot be had.
-//! What is larger than a message comes by a get, many of which are in flight at a time, after all of them were marked as served together.
+//! Whatever is not here yet is claimed first, without waiting for anybody: another thread, or another rank of
+//! the node, may fetch some of the same objects, and wait for those of this one. Then all that was claimed is
+//! asked for, and becomes copies as by a single read. Objects that other threads fetch are waited for last;
+//! so are those that a home did not give in this way: each is requested by itself, and its error says why it
+//! cannot be had. Objects larger than a message come by gets, many of which are in flight at a time, after
+//! all of them were marked as served together.
 
 use super::borrow::Ref;
 use super::boxes::DBox;
@@ -29,7 +31,7 @@ const BYTES_IN_FLIGHT: usize = 16 << 20;
 #[error("number {at} of what was to be read: {why}")]
 #[non_exhaustive]
 pub struct NotRead {
-    /// Which of them, from 0 on; others may not be had either.
+    /// Its index, from 0 on; others may not be had either.
     pub at: usize,
     /// Why not.
     #[source]
@@ -42,7 +44,7 @@ impl NotRead {
     }
 }
 
-/// Where an object is that is read: for a copy, one use of it, until it is released or passed on.
+/// Address of an object that is read: for a copy, one use of it, until it is released or passed on.
 struct Held {
     heap: &'static Heap,
     address: u64,
@@ -50,7 +52,7 @@ struct Held {
 }
 
 impl Held {
-    /// Whoever takes it releases the copy.
+    /// The caller then releases the copy.
     fn into_parts(self) -> (u64, Option<Word>) {
         let parts = (self.address, self.copy_of);
         std::mem::forget(self);
@@ -87,8 +89,9 @@ impl Coming {
 }
 
 impl<T: Shareable> DBox<T> {
-    /// Borrows many objects for reading, as [`DBox::read`] does each. Of another node, those that are not here come by one message to that
-    /// node and its answer, or as many as their bytes need: not by one for each of them. So does what several nodes have, at the same time.
+    /// Borrows many objects for reading, as [`DBox::read`] does each. Those of another node that are not here
+    /// come by one message to that node and its answer, or as many as their bytes need, instead of one for
+    /// each. So does what several nodes have, at the same time.
     ///
     /// ```no_run
     /// # use vgas_objects::{DBox, DVec};
@@ -225,7 +228,7 @@ impl Heap {
         Ok(Held { heap: self, address, copy_of })
     }
 
-    /// Where it is, if it is here; else it is among those that are coming, or left for later.
+    /// Returns the address of a local object; others are added to those in flight, or left for later.
     fn begin(
         &'static self,
         at: usize,
@@ -258,7 +261,7 @@ impl Heap {
         Ok(None)
     }
 
-    /// Gets what is larger than a message. What cannot be had in this way is not found.
+    /// Gets what is larger than a message. Objects that cannot be had in this way stay unfound.
     fn get_large(&'static self, coming: Vec<(Target, Coming)>, found: &mut [Option<Held>]) {
         let mut coming = coming.into_iter().peekable();
         while coming.peek().is_some() {

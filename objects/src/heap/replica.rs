@@ -5,25 +5,27 @@
 //!
 //! # What is promised
 //!
-//! A rank's objects are *replicated* as they are when it passes an object on: when [`Objects::hand`], [`Objects::lend`] or
-//! [`Objects::lend_mut`] begins on the rank that gives, when a borrow by `lend_mut` ends on the rank that wrote, when a task is spawned or has ended, at
-//! [`Objects::barrier`], and when it says so, by [`Objects::replicate`]. What tells others of an object leaves when the backup
-//! has it. So nothing that another rank could have seen is lost with one node. What is lost is what only that node's ranks knew:
-//! what they have written since, and what they alone owned.
+//! A rank's objects are *replicated* as they are when it passes an object on: when [`Objects::hand`],
+//! [`Objects::lend`] or [`Objects::lend_mut`] begins on the rank that gives, when a borrow by `lend_mut` ends
+//! on the rank that wrote, when a task is spawned or has ended, at [`Objects::barrier`], and when it says so,
+//! by [`Objects::replicate`]. The message that tells other ranks of an object leaves after the backup has it.
+//! So nothing that another rank could have seen is lost with one node. Only state known to that node's ranks
+//! alone is lost: their writes since, and objects that only they owned.
 //!
-//! Where a borrow is cut off by the loss, its owner finds the object as it was when the borrow began, whole, with all that it leads to; and
-//! so it does where `lend_mut` says that a peer was lost, though the object was elsewhere.
+//! If a loss cuts a borrow off, its owner finds the object as it was when the borrow began, whole, with all
+//! that it leads to; the same holds if `lend_mut` reports a lost peer although the object was elsewhere.
 //!
 //! # How
 //!
-//! *A value that was replicated is never written again.* Its slot is marked as if it had been served, and its next writer moves it to a
-//! new slot instead of changing its colour. So the backup needs no order of writing and no versions: while it is
-//! brought up to date, a slot is either one that nobody else knows, or has the bytes that it had. What is freed of such slots waits
-//! ([`Passed`]) until whoever may still have the old word has got the new one.
+//! *A value that was replicated is never written again.* Its slot is marked as if it had been served, and its
+//! next writer moves it to a new slot instead of changing its colour. So the backup needs no order of writing
+//! and no versions: while it is brought up to date, a slot is either unknown to other ranks, or has the bytes
+//! that it had. A freed slot of this kind waits ([`Passed`]) until every possible holder of the old word has
+//! the new one.
 //!
-//! What has changed is found by looking: a number for each 4 KiB of values says what the backup has. That takes time for
-//! all values of the partition, also those on NVMe, some GB a second from memory; it is right also for who writes for long through one `&mut`, whose
-//! end nobody sees.
+//! Changes are found by comparison: a number for each 4 KiB of values identifies the backup's content. That
+//! takes time for all values of the partition, even on NVMe, some GB a second from memory; it is correct for
+//! a long-lived `&mut`, too, whose end is not observable.
 //!
 //! # When a node is lost
 //!
@@ -32,18 +34,21 @@
 //! partition is never written, its colours stand still, and what is freed there is forgotten. A word is looked up in what the backup notes of its slot: one that never came there is
 //! [`ObjectError::Lost`], by type and place.
 //!
-//! Of what the lost ranks had begun,
+//! Operations that the lost ranks had begun end as follows:
 //!
-//! * borrows for reading and copies simply end: nobody counts copies at home;
-//! * [`Objects::hand`], [`Objects::lend`] and [`Objects::lend_mut`] are of all ranks: they end with an error, now and later, as barriers do. A box that was
-//!   given to a `hand` which ends so is nobody's: the other side may have got it;
-//! * tasks are [`TaskError::Lost`](crate::TaskError); locks that somebody there had alone are poisoned, and have the value of before;
-//! * unless a rank there has passed on something with links meanwhile, which may have come out of what it was lent or had locked: then boxes in what was
-//!   lent are [`ObjectError::Lost`], and the lock's value is gone ([`super::loans`]). No object has two owners. What a lost rank has dropped may be dropped
-//!   again by its owner: a `Drop` with an effect outside of the heap may have it twice;
+//! * borrows for reading and copies simply end: homes do not count copies;
+//! * [`Objects::hand`], [`Objects::lend`] and [`Objects::lend_mut`] are of all ranks: they end with an error,
+//!   now and later, as barriers do. A box given to a `hand` that fails so is leaked: the other side may have
+//!   received it;
+//! * tasks are [`TaskError::Lost`](crate::TaskError); locks held exclusively there are poisoned, and have
+//!   their previous value;
+//! * unless a rank there has passed on something with links meanwhile, which may have come out of what it was
+//!   lent or had locked: then boxes in what was lent are [`ObjectError::Lost`], and the lock's value is gone
+//!   ([`super::loans`]). No object has two owners. An object dropped by a lost rank may be dropped again by
+//!   its owner: a `Drop` with an effect outside of the heap may have it twice;
 //! * what `sync` has at the lost ranks, numbers, counts and locks, is an error: they are changed where they are, without being passed on;
-//! * what is freed after the loss, and was passed on before, stays where it is: nobody meets any more to say that old words are gone. The same
-//!   holds within [`Objects::run`](super::Objects::run), whose workers do not meet.
+//! * slots freed after the loss that were passed on before stay allocated: no more meetings announce that old
+//!   words are gone. The same holds within [`Objects::run`](super::Objects::run), whose workers do not meet.
 //!
 //! One node can be lost. Those whose backup was there go on without one; a second loss ends the job.
 
@@ -65,22 +70,22 @@ const NOT_REPLICATED: &str = "it was not replicated when its node was lost: no r
 pub(super) const PASSED_ON: &str =
     "it was lent to a rank that is lost, which has passed objects on: another rank may own it";
 
-/// What is looked at, and sent, at least.
+/// Unit of comparing and sending.
 const PAGE_BYTES: u64 = 4096;
 const PAGE_WORDS: usize = PAGE_BYTES as usize / 8;
 
 /// Most words that are sent at once.
 const RUN_WORDS: usize = 32 * PAGE_WORDS;
 
-/// Meetings of all ranks after which nobody has a word any more that was replaced before the first of them: at the first, the owner
-/// is told of the new one, and who has come out of the second knows that all have come out of the first.
+/// Meetings after which no rank has a word that was replaced before the first of them: at the first, the
+/// owner is told of the new one, and a rank that has left the second knows that all have left the first.
 pub(super) const MEETINGS: u64 = 2;
 
 /// The backups of a heap.
 #[derive(Debug)]
 pub(super) struct Replicas {
     segment: Segment,
-    /// Of each partition.
+    /// Size of each partition.
     bytes: u64,
     state: Mutex<State>,
 }
@@ -92,10 +97,10 @@ struct State {
     parked: Passed,
 }
 
-/// What is freed once all have met often enough.
+/// Slots to be freed after enough meetings.
 #[derive(Debug, Default)]
 struct Passed {
-    /// How often all ranks have met.
+    /// Number of meetings of all ranks.
     met: u64,
     /// In the order in which it was parked, with `met` then.
     parked: VecDeque<(u64, Parked)>,
@@ -107,7 +112,7 @@ enum Parked {
     There(Freed),
 }
 
-/// What replication has done on a rank.
+/// Counts of a rank's replication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replicated {
     /// Bytes that were looked at.
@@ -165,7 +170,7 @@ impl Replicas {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the backup is of a place in a partition.
+    /// Returns the backup's place of a place in a partition.
     fn place(&self, layout: &Layout, at: GlobalAddress) -> GlobalAddress {
         let (rank, part) = backup_of(layout, at.rank);
         self.segment.address(rank, part * self.bytes + at.offset)
@@ -173,22 +178,23 @@ impl Replicas {
 }
 
 impl Heap {
-    /// Whether values that were replicated are not to be written again.
+    /// Returns true if replicated values must not be written again.
     pub(super) fn has_replicas(&self) -> bool {
         self.replicas.is_some()
     }
 
-    /// Whether a home may hand readers on to who has a copy: whoever waits for a node that was not asked does not hear of its loss.
+    /// Returns true if a home may forward readers to the holder of a copy: a rank that waits for a node it
+    /// did not ask does not hear of that node's loss.
     pub(super) fn may_hand_on(&self) -> bool {
         !self.runtime.settings().run.survive
     }
 
-    /// Whether a loss ends what the ranks do together, but not the job.
+    /// Returns true if a loss ends collective operations, but not the job.
     pub(super) fn goes_on(&self) -> bool {
         self.has_replicas() && !self.runtime.lost_nodes().is_empty()
     }
 
-    /// Where something is that is not written any more: at its backup, if its rank is lost.
+    /// Returns the place of something that is not written any more: at its backup, if its rank is lost.
     pub(super) fn now_at(&self, at: GlobalAddress) -> GlobalAddress {
         match &self.replicas {
             Some(replicas) if self.runtime.is_lost(at.rank) => replicas.place(self.runtime.layout(), at),
@@ -196,7 +202,7 @@ impl Heap {
         }
     }
 
-    /// Whether a rank is lost, and there are backups.
+    /// Returns true if a rank is lost, and there are backups.
     pub(super) fn is_backed_up(&self, rank: Rank) -> bool {
         self.has_replicas() && self.runtime.is_lost(rank)
     }
@@ -252,7 +258,7 @@ impl Heap {
         })
     }
 
-    /// Whether an object of this rank's must stay for now; it is freed later then.
+    /// Returns true if an object of this rank's must stay for now; it is then freed later.
     pub(super) fn park_own(&self, word: Word, offset: u64) -> bool {
         let Some(replicas) = &self.replicas else { return false };
         if !self.slabs().is_served(offset) {
@@ -285,7 +291,8 @@ impl Heap {
         found.map_err(|why| self.lost(word, shape, why))
     }
 
-    /// Whether the backup has an object in its colour, as far as it begins at this address: parts of rows do not.
+    /// Returns true if the backup has an object in its colour, judged by its first address: parts of rows are
+    /// not found.
     fn is_in_backup(&self, word: Word, at: GlobalAddress) -> Result<bool, vgas::Error> {
         let theirs = Geometry::new(word.address() - at.offset, self.bytes);
         let Some(kind) = theirs.kind_of(at.offset) else { return Ok(false) };
@@ -310,7 +317,7 @@ struct Sending {
     to: GlobalAddress,
     /// Their words.
     run: Vec<u64>,
-    /// What they are.
+    /// The pages.
     pages: Vec<u64>,
     /// Number of the first.
     first: u64,

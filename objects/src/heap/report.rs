@@ -1,4 +1,4 @@
-//! Where objects are: what each rank has, what it has copies of, and what homes have done for others.
+//! Report of the objects: each rank's, its copies, and the homes' work for other nodes.
 
 use super::Heap;
 use super::error::ObjectError;
@@ -16,7 +16,7 @@ const TYPES: usize = 8;
 /// Bytes of a type's name that are told.
 const NAME_BYTES: usize = 120;
 
-/// What a rank has. Bytes are those of slots.
+/// A rank's objects and copies. Bytes are those of slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RankReport {
@@ -44,7 +44,7 @@ pub struct RankReport {
     pub in_place: u64,
     /// Copies that it has evicted.
     pub evicted: u64,
-    /// Of the types whose copies it uses, those whose copies take most.
+    /// Types whose copies it uses, those with the most bytes of copies.
     pub types: Vec<TypeReport>,
 }
 
@@ -54,15 +54,15 @@ pub struct RankReport {
 pub struct TypeReport {
     /// The type, or the type of a row's values.
     pub name: String,
-    /// How many copies.
+    /// Number of copies.
     pub copies: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How many boxes and borrows use them now.
+    /// Number of boxes and borrows that use them now.
     pub uses: u64,
 }
 
-/// What a node's home has done.
+/// Work of a node's home.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NodeReport {
@@ -78,11 +78,11 @@ pub struct NodeReport {
     pub hints: u64,
     /// Channels that are at home there.
     pub channels: u64,
-    /// Locks there that somebody has or waits for, and conditions that somebody waits for.
+    /// Locks there that are held or waited for, and conditions that are waited for.
     pub locks: u64,
 }
 
-/// Where the objects of a job are ([`Objects::report`]).
+/// Report of a job's objects ([`Objects::report`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -143,7 +143,7 @@ impl TypeReport {
     }
 }
 
-/// A name of somebody else's, as it can be printed.
+/// Makes a foreign name printable.
 pub(super) fn printable(name: &str) -> String {
     name.chars().filter(|letter| !letter.is_control()).take(NAME_BYTES).collect()
 }
@@ -163,7 +163,7 @@ impl NodeReport {
     }
 }
 
-/// What a node's home has done.
+/// Returns the work of a node's home.
 fn node_report(runtime: &Runtime, node: NodeId) -> Result<NodeReport, ObjectError> {
     let counted = runtime.call::<HeapService>(node, &Request::Counts)?;
     let channels = runtime.call::<ChannelService>(node, &channels::Request::Count)?;
@@ -171,7 +171,7 @@ fn node_report(runtime: &Runtime, node: NodeId) -> Result<NodeReport, ObjectErro
     Ok(NodeReport::of(counted, channels, locks))
 }
 
-/// The same for a thread that is to run nobody's handlers: it may go away before all is there.
+/// The same for a thread that must not run handlers: it may go away before all answers are there.
 pub(super) async fn node_report_awaited(runtime: &Runtime, node: NodeId) -> Result<NodeReport, ObjectError> {
     let said = |why| ObjectError::from(vgas::Error::from(why));
     let counted = runtime.start_call::<HeapService>(node, &Request::Counts)?.await.map_err(said)?;
@@ -182,7 +182,7 @@ pub(super) async fn node_report_awaited(runtime: &Runtime, node: NodeId) -> Resu
 }
 
 impl Heap {
-    /// What this rank has, without looking for what others have freed.
+    /// Returns this rank's report, without first taking note of values freed by other ranks.
     pub(super) fn report(&self) -> RankReport {
         let (placed, retired, used) = {
             let slabs = self.slabs();
@@ -225,7 +225,8 @@ impl Heap {
 }
 
 impl Objects {
-    /// Where all objects are. Collective; costs three messages to each node beside what a collective does, and looks at no object.
+    /// Returns a report of all objects. Collective; costs three messages to each node beside what a
+    /// collective does, and looks at no object.
     ///
     /// # Errors
     /// As [`Objects::barrier`].
@@ -240,7 +241,7 @@ impl Objects {
         Ok(Report { ranks: ranks.iter().map(|bytes| RankReport::decode(bytes)).collect(), nodes })
     }
 
-    /// What this rank has: as in [`Objects::report`], by itself.
+    /// Returns this rank's part of [`Objects::report`], by itself.
     ///
     /// # Errors
     /// When another rank has freed what is no object.

@@ -21,7 +21,7 @@ pub enum LookError {
     /// Nothing has this name, or the folder cannot be read.
     #[error("{place} holds no heap of objects{}", why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
     Nothing {
-        /// Where.
+        /// The place.
         place: String,
         /// The system's reason, if there is one.
         why: Option<std::io::Error>,
@@ -29,7 +29,7 @@ pub enum LookError {
     /// One of its files cannot be read.
     #[error("{}: {why}", file.display())]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
         /// Why.
         why: RestError,
@@ -37,9 +37,9 @@ pub enum LookError {
     /// One of its files is no partition of a heap.
     #[error("{}: {why}", file.display())]
     Heap {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
 }
@@ -50,11 +50,12 @@ pub enum LookError {
 pub struct RootAtRest {
     /// The name.
     pub name: String,
-    /// What was kept of its layout: a line for each type that it is made of or leads to, sorted by name; the last may be cut.
+    /// Its layout, as far as kept: a line for each type that it is made of or leads to, sorted by name; the
+    /// last may be cut.
     pub layout: Vec<String>,
-    /// Which rank has it.
+    /// The rank that has it.
     pub rank: u32,
-    /// Where in that rank's partition.
+    /// Its offset in that rank's partition.
     pub offset: u64,
 }
 
@@ -78,9 +79,9 @@ pub struct SizeAtRest {
 pub struct PartitionAtRest {
     /// Its file.
     pub file: PathBuf,
-    /// Whose it is.
+    /// The partition's rank.
     pub rank: u32,
-    /// Which checkpoint the file holds.
+    /// The checkpoint in the file.
     pub checkpoint: u64,
     /// Bytes of the partition.
     pub bytes: u64,
@@ -88,9 +89,9 @@ pub struct PartitionAtRest {
     pub used_bytes: u64,
     /// Bytes that the file takes on its device.
     pub stored_bytes: u64,
-    /// Where it lies in the address space of its jobs.
+    /// Its address in the address space of its jobs.
     pub address: u64,
-    /// How many jobs have had it.
+    /// Number of jobs that have had it.
     pub jobs: u32,
     /// Objects in it.
     pub objects: u64,
@@ -98,9 +99,9 @@ pub struct PartitionAtRest {
     pub free_bytes: u64,
     /// Large slots whose colours are used up.
     pub retired: u64,
-    /// What objects take, by size.
+    /// Bytes of objects, by size.
     pub sizes: Vec<SizeAtRest>,
-    /// What is found by name.
+    /// The named objects.
     pub roots: Vec<RootAtRest>,
 }
 
@@ -110,7 +111,7 @@ pub struct PartitionAtRest {
 pub struct HeapAtRest {
     /// Its name.
     pub name: String,
-    /// Of each rank whose file is here.
+    /// The partitions of the ranks whose files are here.
     pub partitions: Vec<PartitionAtRest>,
 }
 
@@ -147,10 +148,10 @@ pub fn heaps_at_rest(folder: &Path, name: Option<&str>) -> Result<Vec<HeapAtRest
     if all.is_empty() { Err(nothing(None)) } else { Ok(all) }
 }
 
-/// What a partition says of itself.
+/// A partition's description of itself.
 struct Said {
     head: Head,
-    /// Where it lies, and how many bytes it has.
+    /// Address and size of the partition.
     address: u64,
     bytes: u64,
     census: Census,
@@ -172,7 +173,8 @@ impl<E> From<E> for Unsaid<E> {
     }
 }
 
-/// What is said in a partition whose pages have so many bytes, through what reads bytes at offsets.
+/// Reads the description in a partition with pages of this size, through a function that reads bytes at
+/// offsets.
 fn said<E>(
     rank: u32,
     of_pages: u64,

@@ -1,17 +1,20 @@
 //! Slots whose colours are used up: how they come to be used again.
 //!
-//! A slot that has had all of its colours begins with the first one again, under which some rank may still have a copy of what was there
-//! long ago. So its rank asks all others first, and each drops what it has from there and confirms that, or says that it cannot
-//! ([`crate::colour`]). It asks about many slots by one message to each rank: where ranks meet anyway ([`Objects::barrier`](super::Objects::barrier)), and
-//! otherwise where it places something, which may be within [`Objects::run`](super::Objects::run). Who is asked answers where it places something itself, and
-//! within a run also when it computes (`task/watch.rs`).
+//! A slot that has had all of its colours begins with the first one again, under which some rank may still
+//! have a copy of what was there long ago. So its rank asks all others first, and each drops what it has from
+//! there and confirms that, or says that it cannot ([`crate::colour`]). It asks about many slots by one
+//! message to each rank: where ranks meet anyway ([`Objects::barrier`](super::Objects::barrier)), and
+//! otherwise where it places something, which may be within [`Objects::run`](super::Objects::run). The asked
+//! rank answers when it allocates, and within a run also while it computes (`task/watch.rs`).
 //!
-//! One question of a rank is in flight at a time, and none while it is at a barrier, which asks about the same slots; a question is over, its slots begin
-//! again, and the next is chosen, under one lock. So a slot that is asked about stays retired until its question is over, and what was confirmed was
-//! confirmed since. An answer to a question that is over means nothing. What somebody still uses is asked about again after a while, after all
-//! others.
+//! One question of a rank is in flight at a time, and none while it is at a barrier, which asks about the
+//! same slots; a question is over, its slots begin again, and the next is chosen, under one lock. So a slot
+//! that is asked about stays retired until its question is over, and what was confirmed was confirmed since.
+//! An answer to a question that is over means nothing. A slot still in use is asked about again after a
+//! while, after all others.
 //!
-//! Where the heap has replicas, nobody is asked within a run: there, what was passed on keeps its place until all have met ([`super::replica`]).
+//! In a heap with replicas, no questions are sent within a run: there, values passed on keep their place
+//! until all ranks have met ([`super::replica`]).
 
 #![forbid(unsafe_code)]
 
@@ -30,13 +33,13 @@ const HANDLER: u8 = 114;
 /// Slots that a rank asks about at a time: a barrier carries 1024 bytes.
 pub(super) const ASKED_MAX: usize = 100;
 
-/// What others still use is asked about again after so long.
+/// Delay before asking again about slots still in use.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a message says.
+/// Content of a message.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
-    /// Which of these slots of the sender's the receiver has copies from.
+    /// Asks for which of these slots of the sender's the receiver has copies.
     Ask { number: u32, addresses: Vec<u64> },
     /// The answer to the receiver's question of this number: a bit for each slot, set where the sender has none.
     Free { number: u32, bits: Vec<u8> },
@@ -90,30 +93,30 @@ pub(super) fn bit(bits: &[u8], at: usize) -> bool {
 #[derive(Debug)]
 struct Question {
     addresses: Vec<u64>,
-    /// Which of them all have confirmed that have answered.
+    /// For each slot, true if all answers so far confirm that it has no copies.
     is_free: Vec<bool>,
-    /// Who has not.
+    /// Ranks that have not answered.
     missing: FxHashSet<Rank>,
 }
 
-/// What this rank asks others, and they it.
+/// This rank's questions to other ranks, and theirs to it.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     state: Mutex<State>,
-    /// Whether something is to be answered.
+    /// True if a question is to be answered.
     has_come: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of the last question.
+    /// Number of the last question.
     number: u32,
     asked: Option<Question>,
     /// Slots that were asked about in vain, since then.
     refused: FxHashSet<u64>,
     refused_since: Option<Instant>,
     is_at_barrier: bool,
-    /// What others have asked, and its number: each has one question.
+    /// Other ranks' questions, and their numbers: one question each.
     come: FxHashMap<Rank, (u32, Vec<u64>)>,
 }
 
@@ -132,14 +135,14 @@ impl Questions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is in flight counts no more, and nothing is asked until this is dropped.
+    /// Voids the question in flight; no question is sent until the result is dropped.
     pub fn at_barrier(&self) -> AtBarrier<'_> {
         let mut state = self.state();
         (state.is_at_barrier, state.asked) = (true, None);
         AtBarrier(self)
     }
 
-    /// Whether others wait for an answer.
+    /// Returns true if other ranks wait for an answer.
     pub fn have_come(&self) -> bool {
         self.has_come.load(Ordering::SeqCst)
     }
@@ -166,12 +169,13 @@ impl Questions {
         Ok(())
     }
 
-    /// Somebody uses what came from there.
+    /// Notes that copies from there are still in use.
     pub fn refuse(&self, addresses: impl Iterator<Item = u64>) {
         self.state().refused.extend(addresses);
     }
 
-    /// Those of these slots that are asked about next, as many as are at a time: first what nobody was asked about in vain.
+    /// Chooses the slots to ask about next, at most as many as one question holds: first those not yet asked
+    /// about in vain.
     pub fn next_of(&self, retired: &[u64], now: Instant) -> Vec<u64> {
         let mut state = self.state();
         let mut next = state.next_of(retired, now);
@@ -182,7 +186,7 @@ impl Questions {
 }
 
 impl State {
-    /// Ends a question that all have answered: which slots nobody has copies from.
+    /// Ends a question that all have answered: returns the slots without copies.
     fn end_answered(&mut self) -> Option<Vec<u64>> {
         let question = self.asked.take_if(|question| question.missing.is_empty())?;
         let all = question.addresses.into_iter().zip(question.is_free);
@@ -191,7 +195,7 @@ impl State {
         Some(free.into_iter().map(|(address, _)| address).collect())
     }
 
-    /// Those of these that nobody was asked about in vain, as many as are asked about at a time.
+    /// Returns those of these slots that were not asked about in vain, at most as many as one question holds.
     fn next_of(&mut self, retired: &[u64], now: Instant) -> Vec<u64> {
         if self.refused.is_empty()
             || self.refused_since.is_none_or(|then| now.duration_since(then) > ASK_AGAIN)
@@ -293,7 +297,7 @@ impl Heap {
         come.into_iter().map(answer).fold(Ok(()), Result::and)
     }
 
-    /// Drops the copies from these slots of others that nobody uses here, and says from which of them none is left.
+    /// Drops the unused copies from these slots of other ranks, and returns which of them have no copy left.
     pub(super) fn drop_copies_from(&self, addresses: &[u64]) -> Result<Vec<bool>, ObjectError> {
         if is_planted(Fault::ConfirmedWithCopies) {
             return Ok(vec![true; addresses.len()]);
@@ -320,7 +324,7 @@ impl Heap {
     }
 }
 
-/// Whether others wait to hear what this rank has of their retired slots.
+/// Returns true if other ranks wait for an answer about their retired slots.
 pub(crate) fn has_questions() -> bool {
     heap().is_ok_and(|heap| heap.questions.have_come())
 }

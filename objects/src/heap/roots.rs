@@ -1,4 +1,4 @@
-//! What outlives a job: objects under names, and checkpoints of the heap.
+//! State that outlives a job: named objects, and checkpoints of the heap.
 
 use super::Messages;
 use super::boxes::DBox;
@@ -183,9 +183,10 @@ impl Objects {
     }
 
     /// Makes the heap durable, on all ranks together, as [`vgas::Runtime::checkpoint`]: a later job that
-    /// [attaches](Objects::attach_named) it finds it as it is now, with all objects that [roots](Objects::keep) have or lead to. What only
-    /// this job's own variables lead to takes room there, and is nobody's. Collective; no thread of any rank may use objects
-    /// meanwhile ([`Objects::attach_named`]).
+    /// [attaches](Objects::attach_named) it finds it as it is now, with all objects that
+    /// [roots](Objects::keep) have or lead to. Objects reachable only from this job's variables take room
+    /// there, and are leaked. Collective; no thread of any rank may use objects meanwhile
+    /// ([`Objects::attach_named`]).
     ///
     /// Locks must be free at a checkpoint. While a [`Guard`](crate::sync::Guard) exists, even a forgotten one, the heap has the value that was released
     /// last, and the guard may have given away parts of it: a later job would find these twice. Read guards are allowed. Values in flight in a
@@ -251,13 +252,13 @@ impl Objects {
         self.job().lost_nodes()
     }
 
-    /// What was found of the heap's name; none when it was created now, or has none.
+    /// Returns what was found under the heap's name; none if it was created now, or has no name.
     pub fn reopened(&self) -> Option<Reopened> {
         self.heap.segment.reopened()
     }
 }
 
-/// Where a name is in a list.
+/// Returns the place of a name in a list.
 fn find<'r>(mut place: &'r mut Option<DBox<Root>>, name: &str) -> Option<&'r mut Option<DBox<Root>>> {
     while text_of(&place.as_ref()?.name) != name {
         place = &mut place.as_mut()?.get_mut().next;

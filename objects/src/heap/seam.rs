@@ -1,4 +1,4 @@
-//! What the sharing types need of the heap ([`crate::sync`]).
+//! The heap's interface for the sharing types ([`crate::sync`]).
 
 use super::error::Lost;
 use super::{DBox, Freed, OWN, ObjectError, heap, job};
@@ -10,7 +10,7 @@ use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vgas::{AtomicWord, Change, GlobalAddress, NodeId, Rank};
 
-/// Where an object is.
+/// Returns the place of an object.
 pub(crate) fn place_of(word: Word) -> Result<GlobalAddress, ObjectError> {
     Ok(heap()?.locate(word.address()))
 }
@@ -23,7 +23,7 @@ pub(crate) fn update<T, N: AtomicWord>(word: Word, change: Change<N>) -> Result<
     heap()?.segment.update(at.rank, at.offset, change).map_err(|why| cannot_be_had::<T>(why.into(), at, here))
 }
 
-/// What is said where something of a type cannot be used where it is, because of the job: what, where, and for which call.
+/// Makes the error for an object of a type that the job cannot reach in place: type, place, and call.
 #[cold]
 pub(crate) fn cannot_be_had<T>(
     error: ObjectError,
@@ -93,7 +93,7 @@ fn own_number(word: Word) -> Option<&'static AtomicU64> {
     is_own(word).then(|| unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(word.address() as usize)) })
 }
 
-/// Whether an object lies in this rank's partition.
+/// Returns true if an object lies in this rank's partition.
 #[inline]
 pub(crate) fn is_own(word: Word) -> bool {
     OWN.offset_of(word.address()).is_some()

@@ -14,8 +14,9 @@
 //! withdrawn nor displaced. That is a bit a rank, not a count, because a rank counts its own uses ([`super::copies`]); what a rank that
 //! died has held can be seen, and the job ends with it anyway.
 //!
-//! The table may forget, and nothing is wrong: a bucket that is full gives up an entry that nobody uses, whose copy is then its keeper's
-//! alone, and the next who looks fetches another. What is found under a word is right by the word ([`crate::colour`]).
+//! The table may forget entries: a full bucket gives up an unused entry, whose copy then belongs to its
+//! keeper alone, and the next reader fetches another. An entry found under a word is right by the word
+//! ([`crate::colour`]).
 
 use crate::word::Word;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,7 +37,7 @@ const WAYS: usize = 1;
 
 /// The copy is where the entry says.
 const READY: u32 = 1;
-/// Somebody sleeps until it is, or until nobody fetches it any more.
+/// A thread sleeps until it is there, or until no rank fetches it any more.
 const AWAITED: u32 = 2;
 /// The first rank's bit.
 const USER: u32 = 4;
@@ -44,7 +45,7 @@ const USER: u32 = 4;
 /// Longest sleep between two looks at whether the job still goes on.
 const NAP: Duration = Duration::from_millis(100);
 
-/// Where the copy of a word is. Zeros at first.
+/// Place of a word's copy. Zeros at first.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Entry {
@@ -53,7 +54,7 @@ pub(super) struct Entry {
     /// Its address, once it is ready.
     copy: AtomicU64,
     state: AtomicU32,
-    /// Of the first entry of a bucket: whether a rank is claiming one of it ([`Shared::claim`]).
+    /// In the first entry of a bucket: set while a rank claims an entry of it ([`Shared::claim`]).
     claims: AtomicU32,
 }
 
@@ -69,7 +70,7 @@ pub(super) struct Table(Vec<Entry>);
 
 #[cfg(any(test, feature = "loom"))]
 impl Table {
-    /// Of so many entries.
+    /// Size of a table of `count` entries.
     pub fn of(count: usize) -> Self {
         let entry = |_| Entry {
             word: AtomicU64::new(0),
@@ -95,7 +96,7 @@ pub(super) struct Shared<'m> {
     turn: Mutex<()>,
 }
 
-/// What is known of a word.
+/// State of a word.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// A copy is at this address, and stays until [`Shared::release`] of this entry.
@@ -180,7 +181,8 @@ impl<'m> Shared<'m> {
         Some(Look::Fetch(at))
     }
 
-    /// Claims are a few instructions; who finds one in flight sleeps all the same, because its rank may not have a core.
+    /// Claims are a few instructions; a rank that finds one in flight sleeps all the same, because the
+    /// claiming rank may not have a core.
     fn lock<E>(&self, at: usize, go_on: &mut impl FnMut() -> Result<(), E>) -> Result<(), E> {
         let claims = &self.entries[at].claims;
         if claims.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -200,7 +202,7 @@ impl<'m> Shared<'m> {
         }
     }
 
-    /// Gives an entry up, if nobody uses its copy.
+    /// Gives an entry up, if its copy is unused.
     fn displace(&self, at: usize) -> bool {
         let state = &self.entries[at].state;
         let is_unused = state.compare_exchange(READY, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -245,7 +247,7 @@ impl<'m> Shared<'m> {
         }
     }
 
-    /// Nobody fetches it any more, or it is gone.
+    /// Clears an entry whose fetch was abandoned, or whose copy is gone.
     pub fn give_up(&self, at: usize) {
         let entry = &self.entries[at];
         // Who sets the bit after this sees that the word is gone; who has set it is woken.
@@ -272,14 +274,14 @@ impl<'m> Shared<'m> {
         !is_it(&at)
     }
 
-    /// How many entries have a word; of how many.
+    /// Returns the numbers of entries with a word, and of all entries.
     #[cfg(test)]
     pub fn count(&self) -> (usize, usize) {
         let known = |entry: &&Entry| entry.word.load(Ordering::Relaxed) != 0;
         (self.entries.iter().filter(known).count(), self.entries.len())
     }
 
-    /// Sleeps while somebody else fetches it; now and then, or sometimes at once, it returns all the same.
+    /// Sleeps while another rank fetches it; may return early.
     fn sleep(&self, at: usize, word: Word) {
         let entry = &self.entries[at];
         let set = |state: u32| (state & READY == 0).then_some(state | AWAITED);
@@ -375,7 +377,7 @@ mod tests {
         assert!(entries.iter().all(|entry| entry.word.load(Ordering::Relaxed) == 0));
     }
 
-    /// Goal: who waits for a fetch that ends in nothing fetches itself.
+    /// Goal: if a fetch fails, a waiter fetches itself.
     #[test]
     fn who_gives_up_leaves_it_to_another() {
         let table = Table::of(WAYS);
@@ -389,7 +391,7 @@ mod tests {
         });
     }
 
-    /// Goal: a full bucket gives up copies that nobody uses, and only those; their keeper notices nothing.
+    /// Goal: a full bucket gives up unused copies, and only those; their keeper notices nothing.
     #[test]
     fn a_full_bucket_forgets_what_nobody_uses() {
         let table = Table::of(WAYS);
@@ -423,7 +425,7 @@ mod tests {
         assert!(Shared::new(entries, RANKS_MAX).is_none() && Shared::new(&entries[1..], 0).is_none());
     }
 
-    /// Goal: who waits for a rank that does not come back ends when the job does.
+    /// Goal: a waiter for a rank that does not come back ends when the job does.
     #[test]
     fn who_waits_ends_with_the_job() {
         let table = Table::of(WAYS);

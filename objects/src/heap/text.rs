@@ -101,7 +101,7 @@ impl DString {
         self.bytes.len()
     }
 
-    /// Whether it has none.
+    /// Returns true if it is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -166,7 +166,7 @@ impl DString {
     /// In memory of this process.
     ///
     /// # Errors
-    /// As [`DString::try_as_str`]; it is nobody's then.
+    /// As [`DString::try_as_str`]; it is leaked then.
     #[track_caller]
     pub fn into_string(self) -> Result<String, ObjectError> {
         let bytes = self.bytes.into_vec()?;

@@ -11,9 +11,9 @@ use crate::word::Link;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// A [`DBox`] whose object is *tied* to the object that the box is in (DRust §4.1.3): who reads or moves that, on another node, gets this
-/// with it, in one answer, and so on to what is tied to this. A list or a tree of them is fetched at once, where boxes would be fetched one by
-/// one.
+/// A [`DBox`] whose object is *tied* to the object that the box is in (DRust §4.1.3): another node that reads
+/// or moves the latter gets this with it, in one answer, and so on to objects tied to this. A list or a tree
+/// of them is fetched at once, where boxes would be fetched one by one.
 ///
 /// ```
 /// use vgas_objects::{Portable, Shareable, TBox};

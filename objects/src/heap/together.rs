@@ -15,7 +15,7 @@ use std::hash::{Hash, Hasher};
 use std::mem::ManuallyDrop;
 use vgas::Rank;
 
-/// What the ranks do at the same time; they must agree on it, and on the type.
+/// A collective operation; the ranks must agree on it, and on the type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Deed {
@@ -34,7 +34,7 @@ fn number_of<T: 'static>() -> u64 {
 }
 
 impl Objects {
-    /// Whether there are such ranks, and all can meet now.
+    /// Checks that there are such ranks, and that all can meet now.
     fn can_do(&self, call: &str, ranks: [Rank; 2]) -> Result<(), ObjectError> {
         self.can_meet(call)?;
         match ranks.into_iter().find(|rank| rank.0 >= self.ranks()) {
@@ -46,7 +46,7 @@ impl Objects {
         }
     }
 
-    /// All ranks say what they do, and who gives which object; yields the object's word.
+    /// Agrees with all ranks on the operation, the ranks and the object; returns the object's word.
     fn agree<T: 'static>(
         &self,
         deed: Deed,
@@ -98,8 +98,9 @@ impl Objects {
     /// One rank gives an object to another: only the box moves. `from` brings it, the others bring none; `to` gets it. Collective.
     ///
     /// # Errors
-    /// The same on all ranks, when they do not call the same; the object stays where it is then, and is nobody's. When a peer is lost. With the
-    /// object dropped, where there is no such rank, and within [`Objects::run`], where ranks do not meet.
+    /// The same on all ranks, if they do not call the same; the object stays in place then, without an owner.
+    /// When a peer is lost. With the object dropped, where there is no such rank, and within
+    /// [`Objects::run`], where ranks do not meet.
     pub fn hand<T: Portable>(
         &self,
         from: Rank,
@@ -164,14 +165,14 @@ impl Objects {
 /// A borrow that all ranks are to end together: also when what they do panics, because the owner must not go on before.
 struct End<'o, 'b, T: Portable> {
     objects: &'o Objects,
-    /// What all have agreed to borrow, which tells the borrows of several threads apart.
+    /// Agreed word of the borrow, which tells the borrows of several threads apart.
     word: Word,
     from: Rank,
-    /// Where the object is that was lent for writing.
+    /// Box of an object that is lent for writing.
     lent: Option<ManuallyDrop<DBox<T>>>,
     /// The box that was lent from, which follows.
     owner: Option<&'b mut DBox<T>>,
-    /// What this rank, which writes, has from another node.
+    /// Loan from another node that this rank writes.
     loan: Option<OpenLoan>,
 }
 

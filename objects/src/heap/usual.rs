@@ -1,4 +1,5 @@
-//! What boxes, rows and text do as those of std do, beyond what they are for: made of other values, compared, cloned, changed in the middle.
+//! Implementations of std's traits for boxes, rows and text: conversion, comparison, cloning, and changes in
+//! the middle.
 
 use super::boxes::had;
 use super::vec::bounds;

@@ -19,8 +19,9 @@ use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::AtomicU64;
 use vgas::Rank;
 
-/// An owned, growable row of values in the global heap: like a `Vec`. It is a slice wherever it is read or written; a rank that does
-/// not have it reads a copy of all of it, or only [some of it](DVec::range), and who writes it, brings it.
+/// An owned, growable row of values in the global heap: like a `Vec`. It is a slice wherever it is read or
+/// written; a rank that does not have it reads a copy of all of it, or only [some of it](DVec::range), and a
+/// rank that writes it brings it.
 ///
 /// It may lie in boxes and other rows, and these in it, and may be larger than memory: what is used of it is brought in by pages.
 ///
@@ -39,7 +40,7 @@ use vgas::Rank;
 ///
 /// Values without bytes, as `()` is, it does not hold: to ask for their room panics.
 ///
-/// What others cannot have, it cannot hold; and it is borrowed as a `Vec` is:
+/// Its values must be portable; and it is borrowed as a `Vec` is:
 ///
 /// ```compile_fail,E0277
 /// # use vgas_objects::DVec;
@@ -59,11 +60,11 @@ use vgas::Rank;
 /// ```
 #[repr(C)]
 pub struct DVec<T: Portable> {
-    /// Of its slot.
+    /// Class of its slot.
     class: Class,
     /// With `extension`, its link: see [`DVec::link`]. None while it holds nothing.
     word: Option<Word>,
-    /// 0 where there is no word, so that who looks for a period in it need not ask for that.
+    /// 0 if there is no word, so that a check of the period needs no check for it.
     extension: AtomicU64,
     length: u64,
     owns: PhantomData<T>,
@@ -117,7 +118,7 @@ const fn size<T>() -> u64 {
     size_of::<T>() as u64
 }
 
-/// What a range means among so many; it may be none that there is.
+/// Resolves a range for this length; the result may be out of bounds.
 pub(super) fn bounds(range: impl RangeBounds<usize>, length: usize) -> Range<usize> {
     let first = match range.start_bound() {
         Bound::Included(&first) => first,
@@ -142,8 +143,9 @@ fn room_for<T>(count: u64) -> Result<Class, ObjectError> {
     })
 }
 
-/// Whether a word means what is here, in a slot of this class, and nobody else has been given it in this colour. A call, since what
-/// is read in it by an atomic instruction would be in the way of all that a loop around it has in registers.
+/// Returns true if a word's object is here, in a slot of this class, and has not been given to another rank
+/// in this colour. A call, since what is read in it by an atomic instruction would be in the way of all that
+/// a loop around it has in registers.
 #[cold]
 #[inline(never)]
 fn is_unseen(word: Word, class: Class) -> bool {
@@ -208,7 +210,7 @@ impl<T: Portable> DVec<T> {
         values.into_iter().try_for_each(|value| self.try_push(value))
     }
 
-    /// What leads to its values.
+    /// Returns the link to its values.
     #[inline]
     fn link(&self) -> Option<&Link> {
         let all = &raw const *self;
@@ -225,19 +227,19 @@ impl<T: Portable> DVec<T> {
         is_some.then(|| unsafe { &mut *(&raw mut (*all).word).cast::<Link>() })
     }
 
-    /// How many values it has; no message is needed to know.
+    /// Returns the number of values; sends no message.
     #[inline]
     pub fn len(&self) -> usize {
         self.length as usize
     }
 
-    /// Whether it has none.
+    /// Returns true if it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// How many values it has room for where it is.
+    /// Returns the number of values that its slot has room for.
     pub fn capacity(&self) -> usize {
         self.room() as usize
     }
@@ -249,7 +251,7 @@ impl<T: Portable> DVec<T> {
         }
     }
 
-    /// Which rank has its values; none while it has no room for any, and where there is no heap.
+    /// Returns the rank that has its values; none if it has no slot, or if there is no heap.
     pub fn rank(&self) -> Option<Rank> {
         let word = self.word?;
         heap().ok().map(|heap| heap.locate(word.address()).rank)
@@ -259,7 +261,7 @@ impl<T: Portable> DVec<T> {
         self.word.map_or(0, |_| self.class.bytes() / size::<T>())
     }
 
-    /// Whether there is room for one more where it is.
+    /// Returns true if its slot has room for one more.
     #[inline]
     fn has_room(&self) -> bool {
         self.word.is_some() && (self.length + 1) * size::<T>() <= self.class.bytes()
@@ -269,13 +271,13 @@ impl<T: Portable> DVec<T> {
         Shape::of_some::<T>(self.class, self.length as usize)
     }
 
-    /// Where a row without bytes is.
+    /// Address of a row without bytes.
     #[inline]
     const fn nowhere() -> u64 {
         align_of::<T>() as u64
     }
 
-    /// Where it is in this process, to read.
+    /// Returns its local address, for reading.
     fn locate(&self) -> Result<u64, ObjectError> {
         match self.here() {
             Some(address) => Ok(address),
@@ -292,7 +294,7 @@ impl<T: Portable> DVec<T> {
         }
     }
 
-    /// What is to be looked for to read it, if where it is, is not known.
+    /// Returns the word and shape to look up for reading, if its address is not known.
     pub(super) fn sought(&self) -> Option<(Word, Shape)> {
         let link = self.link().filter(|_| self.length > 0 && self.here().is_none())?;
         Some((link.word, self.shape()))
@@ -305,13 +307,13 @@ impl<T: Portable> DVec<T> {
         }
     }
 
-    /// Where it or a copy is, if this is known without asking.
+    /// Returns the address of it or of a copy, if known without a lookup.
     #[inline]
     fn here(&self) -> Option<u64> {
         self.link().map_or(Some(Self::nowhere()), |link| OWN.known(link))
     }
 
-    /// Where it is in this rank's partition, in a colour that nobody has seen.
+    /// Returns its address in this rank's partition, in a colour that no other rank has seen.
     #[inline]
     fn make_own(&mut self) -> Result<u64, ObjectError> {
         match self.mine() {
@@ -320,7 +322,7 @@ impl<T: Portable> DVec<T> {
         }
     }
 
-    /// Where it is, if it is this rank's, and in a colour that nobody has seen.
+    /// Returns its address, if it is this rank's, and in a colour that no other rank has seen.
     #[inline]
     fn mine(&mut self) -> Option<u64> {
         // Only the link of a row that has a word notes a period.
@@ -364,7 +366,8 @@ impl<T: Portable> DVec<T> {
         }
     }
 
-    /// The row, in this rank's partition, in a colour that nobody has seen; or as it was, and why.
+    /// The row, in this rank's partition, in a colour that no other rank has seen; or unchanged, with the
+    /// error.
     #[cold]
     #[inline(never)]
     fn brought(mut self) -> (Self, Option<Box<ObjectError>>) {
@@ -411,7 +414,7 @@ impl<T: Portable> DVec<T> {
     }
 
     /// # Safety
-    /// It is where the values are, in the own partition, in a colour that nobody has seen.
+    /// It is the address of the values, in this rank's partition, in a colour that no other rank has seen.
     #[inline]
     unsafe fn mut_slice_at(&mut self, address: u64) -> &mut [T] {
         let length = self.len();
@@ -419,7 +422,7 @@ impl<T: Portable> DVec<T> {
         unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(address as usize), length) }
     }
 
-    /// All values, to read: here, or in a copy, which stays as long as nobody writes.
+    /// Returns all values, for reading: local, or in a copy, which stays until they are written.
     ///
     /// # Errors
     /// When they cannot be had, or there is no room for a copy.
@@ -449,7 +452,7 @@ impl<T: Portable> DVec<T> {
     /// [`DVec::try_as_mut_slice`], also of values that others cannot read.
     ///
     /// # Panics
-    /// Where that has an error.
+    /// If that fails.
     #[inline]
     #[track_caller]
     pub fn as_mut_slice(&mut self) -> &mut [T] {
@@ -609,7 +612,7 @@ impl<T: Portable> DVec<T> {
         Ok(())
     }
 
-    /// Where one more can be put.
+    /// Returns the address for one more value.
     #[cold]
     #[inline(never)]
     fn make_ready(&mut self) -> Result<u64, ObjectError> {
@@ -692,7 +695,7 @@ impl<T: Portable> DVec<T> {
     /// All values, in memory of this process.
     ///
     /// # Errors
-    /// When they cannot be had; they are nobody's then.
+    /// If they cannot be had; they are leaked then.
     #[track_caller]
     pub fn into_vec(self) -> Result<Vec<T>, ObjectError> {
         let (this, here) = (ManuallyDrop::new(self), Location::caller());

@@ -1,4 +1,4 @@
-//! What each operation costs, in messages and comparisons.
+//! Costs of the operations, in messages and comparisons.
 //!
 //! | operation | own object | object of another rank |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! What outlives a job, and what outlives a node.
+//! State that outlives a job, and state that outlives a node.
 //!
 //! # Named heaps outlive the job
 //!
@@ -22,10 +22,11 @@
 //! * **Objects** of the lost ranks are read from their backups, and move to the rank that writes them.
 //! * **Tasks** of the lost node are [`TaskError::Lost`]; what was lent to them is unchanged. Tasks continue on the other ranks, except on
 //!   a rank that was entering or leaving [`Objects::run`] and heard of the loss there: tasks sent to it are [`TaskError::Abandoned`].
-//! * **No object has two owners.** If a lost rank had passed objects on (by a channel, a lock, a task or [`Objects::hand`]) while it held
-//!   a lock or a mutable loan, these objects may have come from there. Then the value of the lock is gone ([`LockError::Given`]), and
-//!   boxes, rows and counted values in the loan are [`ObjectError::Lost`]; to drop them is a no-op. What a lost rank had only dropped is
-//!   dropped again by its owner: a `Drop` with an effect outside of the heap may run twice.
+//! * **No object has two owners.** If a lost rank had passed objects on (by a channel, a lock, a task or
+//!   [`Objects::hand`]) while it held a lock or a mutable loan, these objects may have come from there. Then
+//!   the value of the lock is gone ([`LockError::Given`]), and boxes, rows and counted values in the loan are
+//!   [`ObjectError::Lost`]; to drop them is a no-op. Values that a lost rank had only dropped are dropped
+//!   again by their owners: a `Drop` with an effect outside of the heap may run twice.
 //! * **Locks** that a lost rank held are poisoned otherwise ([`LockError::Left`]), with the value that they had before.
 //! * **Channels, barriers and conditions** whose place was on the lost node are [`ObjectError::Lost`]; the error names type, place and
 //!   call. A receiver is told of the loss once, after all values that had arrived ([`Receiver::recv_checked`]), because a sender may have

@@ -5,7 +5,7 @@ use crate::{ObjectError, Portable, Shareable};
 pub use std::sync::atomic::Ordering;
 use vgas::Change;
 
-/// What was had, or the end.
+/// Returns the value, or panics.
 #[track_caller]
 fn had<V>(result: Result<V, ObjectError>) -> V {
     match result {
@@ -16,8 +16,8 @@ fn had<V>(result: Result<V, ObjectError>) -> V {
 
 macro_rules! atomics {
     ($($atomic:ident $number:ty as $word:ty),*) => { $(
-        /// As std's, for all ranks. All updates of one have an order, and what a thread did before one is visible to who sees it: what is
-        /// asked for as an [`Ordering`] is always the strongest.
+        /// As std's, for all ranks. All updates of one have an order, and effects of a thread before its
+        /// update are visible to readers of the update: any [`Ordering`] acts as the strongest.
         ///
         /// Its methods panic where a peer is lost.
         #[derive(Debug, Portable, Shareable)]
@@ -166,7 +166,7 @@ impl AtomicBool {
         Self(DAtomic::new(is_set.into()))
     }
 
-    /// Whether it is set.
+    /// Returns true if it is set.
     #[track_caller]
     pub fn load(&self, _: Ordering) -> bool {
         had(self.0.load()) != 0
@@ -194,19 +194,19 @@ impl AtomicBool {
         was.map(|was| was != 0).map_err(|was| was != 0)
     }
 
-    /// Whether both are set, from now on; what it was.
+    /// Stores true if both are set; returns the old value.
     #[track_caller]
     pub fn fetch_and(&self, is_set: bool, _: Ordering) -> bool {
         had(self.0.fetch_and(is_set.into())) != 0
     }
 
-    /// Whether either is set, from now on; what it was.
+    /// Stores true if either is set; returns the old value.
     #[track_caller]
     pub fn fetch_or(&self, is_set: bool, _: Ordering) -> bool {
         had(self.0.fetch_or(is_set.into())) != 0
     }
 
-    /// Whether one of both is set, from now on; what it was.
+    /// Stores true if exactly one is set; returns the old value.
     #[track_caller]
     pub fn fetch_xor(&self, is_set: bool, _: Ordering) -> bool {
         had(self.0.update(Change::Xor(is_set.into()))) != 0

@@ -10,7 +10,7 @@ pub use crate::sync::{
 /// Values that a channel has room for of which nothing was said.
 const ROOM: usize = 1 << 16;
 
-/// A channel with room for 65,536 values: who sends more than are received waits.
+/// A channel with room for 65,536 values: a sender waits while it is full.
 ///
 /// # Panics
 /// As [`sync_channel`].

@@ -14,7 +14,7 @@ pub fn spawn_to<C: OwnedCall>(place: impl Into<Place>, call: C) -> JoinHandle<'s
     call.begin(place.into())
 }
 
-/// Where threads may be lent something: as [`std::thread::Scope`].
+/// A scope for threads that borrow: as [`std::thread::Scope`].
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'scope, 'env: 'scope>(&'scope crate::Scope<'scope, 'env>);
 
@@ -40,7 +40,7 @@ impl<'scope> Scope<'scope, '_> {
 /// Lends to threads: as [`std::thread::scope`], by [`scope`](crate::scope).
 ///
 /// # Panics
-/// When a thread has failed and nobody was told, as by [`scope`](crate::scope).
+/// If a thread has failed and its error was not taken, as [`scope`](crate::scope).
 ///
 /// ```compile_fail,E0502
 /// # use vgas_objects::prelude::*;

@@ -6,21 +6,21 @@ use std::collections::HashMap;
 use vgas::NodeId;
 use vgas::service::{Call, Home, Library, Service};
 
-/// What the barriers of a node are asked.
+/// Request to the barriers of a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Somebody has come to the barrier of this name, which is one of so many; answered when all have.
+    /// The caller has come to the barrier of this name, one of `parties`; answered when all have.
     Come { name: u64, parties: u32 },
 }
 
-/// What they answer.
+/// Their answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     /// All have come; whether this one was the last.
     Passed(bool),
-    /// This node is lost, and with it maybe who was still to come.
+    /// This node is lost, and possibly a party that was still to come.
     Lost(u32),
-    /// The others have come to a barrier of another number, or nobody waits.
+    /// The others have come to a barrier of another number, or there are no waiters.
     Failed,
 }
 
@@ -65,7 +65,7 @@ impl Service for BarrierService {
         home.answer(call, &Answer::Passed(true));
     }
 
-    /// Nobody knows who was still to come.
+    /// Parties still to come may have been there.
     fn lost(&mut self, node: NodeId, home: &mut Home<'_, Self>) {
         self.lost = Some(node.0);
         for call in self.waiting.drain().flat_map(|(_, waiting)| waiting.calls) {
@@ -80,7 +80,8 @@ mod tests {
     use vgas::service::Trial;
     use vgas::{Layout, NodeId, Rank};
 
-    /// Goal: who waits for somebody who may have been on a lost node waits no more, and nobody does from then on.
+    /// Goal: a waiter for a party that may have been on a lost node is released, and no party waits from then
+    /// on.
     #[test]
     fn nobody_waits_for_a_lost_node() {
         let mut trial = Trial::new(BarrierService::default(), Layout::blocks(4, 2), NodeId(0), 0);
@@ -95,8 +96,8 @@ mod tests {
         assert!(trial.service().waiting.is_empty());
     }
 
-    /// Goal: nobody goes on before all have come, one of them is the last, and the next round begins again; who means another barrier is
-    /// refused, and in nobody's way.
+    /// Goal: no party continues before all have come, one of them is the last, and the next round begins
+    /// again; a party with another number is refused without effect.
     #[test]
     fn all_go_on_together() {
         let mut trial = Trial::new(BarrierService::default(), Layout::blocks(4, 2), NodeId(0), 0);

@@ -1,8 +1,9 @@
 //! Channels: values on their way from many senders to one receiver, as bytes, in their order.
 //!
-//! A channel has a number, and is known here from when it is opened until its receiver has gone. It has room for so many values; those
-//! for which there is none wait with the message that has brought them, which is answered when they are in. Senders are counted in
-//! units, as owners of counted values are (`sync/units.rs`): when none is left, whoever receives hears of it.
+//! A channel has a number, and is known here from when it is opened until its receiver has gone. It has room
+//! for so many values; those for which there is none wait with the message that has brought them, which is
+//! answered when they are in. Senders are counted in units, as owners of counted values are
+//! (`sync/units.rs`): when none is left, the receiver is told.
 
 use super::bytes::Bytes;
 use crate::heap::LIBRARY;
@@ -17,7 +18,7 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Most bytes of a value.
 const VALUE_BYTES_MAX: u32 = 2048;
 
-/// What the channels of a node are asked.
+/// Request to the channels of a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// A new one, of values of so many bytes, with room for so many, and one unit of senders.
@@ -30,38 +31,40 @@ pub(crate) enum Request {
     Send { channel: u64, count: u32, values: Bytes, try_only: bool },
     /// Values, at most so many; answered when there are some, or with [`Answer::Nothing`] if `try_only`.
     Receive { channel: u64, most: u32, try_only: bool },
-    /// Whoever waits to receive does so no longer.
+    /// The receiver stops waiting.
     Cancel { channel: u64 },
-    /// Nobody will receive but to empty it: senders are told so.
+    /// The receiver will only empty it: senders are told so.
     Close { channel: u64 },
-    /// How many there are.
+    /// Asks for the number of channels.
     Count,
 }
 
-/// What they answer.
+/// Their answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Opened(u64),
     Done,
     /// There is no room now.
     Full,
-    /// Nobody receives: so many, these, were not taken.
+    /// There is no receiver: this number of values, these, were not taken.
     Closed(u32, Bytes),
     Values(u32, Bytes),
     /// There are none now.
     Nothing,
-    /// There are none, and nobody can send any.
+    /// It is empty, and has no sender left.
     Ended,
     Counted(u64),
-    /// This node is lost. To who sends: whoever receives was there, as far as is known, and there is no room; so many, these, were not
-    /// taken. To who receives, once: senders may have been there, and all that has come was taken.
+    /// This node is lost. To a sender: the receiver was there, as far as is known, and there is no room; this
+    /// number of values, these, were not taken. To a receiver, once: senders may have been there, and all
+    /// that has come was taken.
     Lost(u32, u32, Bytes),
-    /// What was asked makes no sense.
+    /// The request is invalid.
     Failed,
 }
 
 impl Answer {
-    /// Whether the values in it, if it is about some, are at most so many, each of so many bytes: a home may say anything.
+    /// Returns true if the answer's values, if any, are at most `most`, each of `bytes` bytes: a home's
+    /// answer is not trusted.
     pub fn is_whole(&self, bytes: usize, most: usize) -> bool {
         match self {
             Self::Closed(count, Bytes(values))
@@ -87,7 +90,7 @@ struct Waiting {
 
 #[derive(Debug)]
 struct Channel {
-    /// Of a value.
+    /// Bytes of a value.
     bytes: usize,
     room: usize,
     senders: u64,
@@ -95,13 +98,13 @@ struct Channel {
     values: VecDeque<u8>,
     count: usize,
     waiting: VecDeque<Waiting>,
-    /// Who waits for values, and for how many at most.
+    /// The waiting receiver, and the most values that it takes.
     receiver: Option<(Call, usize)>,
-    /// Where whoever receives was last.
+    /// The receiver's last known node.
     receives_at: NodeId,
     /// That node, if it is lost.
     lost_receiver: Option<NodeId>,
-    /// A node that was lost, of which whoever receives has not heard.
+    /// A lost node of which the receiver has not been told.
     lost_senders: Option<NodeId>,
 }
 
@@ -201,8 +204,9 @@ impl Service for ChannelService {
         }
     }
 
-    /// Who waited there to receive does so no longer; what was sent from there is received. How many senders were there, nobody knows:
-    /// whoever receives hears of it once. Who sends and waits for room hears of it if whoever receives was there.
+    /// A receiver that waited there waits no longer; values sent from there are received. Its number of
+    /// senders is unknown: the receiver is told once. A sender that waits for room is told if the receiver
+    /// was there.
     fn lost(&mut self, node: NodeId, home: &mut Home<'_, Self>) {
         let layout = home.layout().clone();
         let mut channels: Vec<_> = self.channels.iter_mut().collect();
@@ -250,7 +254,7 @@ impl ChannelService {
         Answer::Opened(self.next)
     }
 
-    /// A channel that is closed and empty is nobody's.
+    /// Forgets a channel that is closed and empty.
     fn forget_if_over(&mut self, number: u64) {
         if self.channels.get(&number).is_some_and(|channel| channel.is_closed && channel.count == 0) {
             self.channels.remove(&number);
@@ -259,7 +263,7 @@ impl ChannelService {
 }
 
 impl Channel {
-    /// Takes values in while there is room, and gives them to who waits for some.
+    /// Takes values in while there is room, and answers the waiting receiver.
     fn serve(&mut self, home: &mut Home<'_, ChannelService>) {
         self.take_in(home);
         if let Some((call, most)) = self.receiver.take() {
@@ -295,7 +299,7 @@ impl Channel {
         }
     }
 
-    /// Nobody waits for room where nobody is known to make any.
+    /// Answers senders that wait for room that no receiver will make.
     fn refuse_if_lost(&mut self, home: &mut Home<'_, ChannelService>) {
         let Some(NodeId(lost)) = self.lost_receiver else { return };
         for waiting in self.waiting.drain(..) {
@@ -307,7 +311,7 @@ impl Channel {
         }
     }
 
-    /// What has no room is the senders' again.
+    /// Returns values without room to their senders.
     fn close(&mut self, home: &mut Home<'_, ChannelService>) {
         self.is_closed = true;
         for waiting in self.waiting.drain(..) {
@@ -341,8 +345,9 @@ mod tests {
         Request::Receive { channel, most: 3, try_only }
     }
 
-    /// Goal: when a node is lost, whoever receives hears of it once, after what had come; who waits for room hears of it where whoever
-    /// receives was there, with what has found none, and waits again when somebody else receives.
+    /// Goal: when a node is lost, the receiver is told once, after the values that had come; a sender that
+    /// waits for room is told if the receiver was there, with the values that found none, and waits again
+    /// when another rank receives.
     #[test]
     fn ends_on_a_lost_node_are_waited_for_no_more() {
         let (mut trial, channel) = trial(1, 2);
@@ -377,8 +382,8 @@ mod tests {
         Some(Ok(Answer::Values(values.len() as u32, Bytes(values.to_vec()))))
     }
 
-    /// Goal: values come in the order in which they were sent, at most so many at once; who has no room waits, and is answered when all
-    /// of its values are in; who only tries is not kept.
+    /// Goal: values arrive in the order in which they were sent, at most `most` at once; a sender without
+    /// room waits, and is answered when all of its values are in; a `try_only` request is not queued.
     #[test]
     fn values_wait_for_room_in_their_order() {
         let (mut trial, channel) = trial(1, 3);
@@ -402,7 +407,8 @@ mod tests {
         assert_eq!(trial.answer(none), Some(Ok(Answer::Nothing)));
     }
 
-    /// Goal: who waits to receive gets what comes, hears that nobody can send any more, or is called back.
+    /// Goal: a waiting receiver gets the values that come, is told that there are no senders left, or is
+    /// called back.
     #[test]
     fn who_waits_hears_of_the_end() {
         let (mut trial, channel) = trial(1, 3);
@@ -422,8 +428,8 @@ mod tests {
         assert_eq!(trial.answer(waits), Some(Ok(Answer::Ended)));
     }
 
-    /// Goal: when nobody receives any more, senders hear of it and have their values again; what was taken can still be had, and then
-    /// nothing is left.
+    /// Goal: when the receiver has closed, senders are told and have their values again; values taken in can
+    /// still be had, and then nothing is left.
     #[test]
     fn what_is_closed_is_emptied() {
         let (mut trial, channel) = trial(1, 2);
@@ -439,7 +445,8 @@ mod tests {
         assert_eq!(trial.answer(late), Some(Ok(Answer::Closed(1, Bytes(vec![6])))));
     }
 
-    /// Goal: what makes no sense is refused, whatever the numbers are, and is in nobody's way. Values without bytes are counted.
+    /// Goal: invalid requests are refused, whatever the numbers are, without effect. Values without bytes are
+    /// counted.
     #[test]
     fn nonsense_is_refused() {
         let (mut trial, channel) = trial(0, u32::MAX);

@@ -17,7 +17,7 @@ const NODES: u32 = 3;
 /// Orders of a service that are carried out for each request at most, when nothing else comes.
 const ORDERS_PER_REQUEST: usize = 4 * LIST_READS_MAX;
 
-/// The first byte says whom the others are about: the service of objects, of locks, of channels or of barriers. They are what happens to it: see
+/// The first byte selects the service: objects, locks, channels or barriers. They are what happens to it: see
 /// [`happen`]. It survives that, comes to rest, and still answers.
 pub fn objects_services(bytes: &[u8]) {
     let Some((which, rest)) = bytes.split_first() else { return };
@@ -51,8 +51,9 @@ pub fn objects_services(bytes: &[u8]) {
     }
 }
 
-/// A byte says what happens, and what follows is what it needs: a call or something told, as it travels; an order that is done; a node that is
-/// lost; whether pages are in memory; a word that somebody writes. The service, at rest, and the calls that it has heard.
+/// Each event is a byte and its parameters: a call or a notice, as it travels; an order that is done; a node
+/// that is lost; whether pages are in memory; a word that is written. The service, at rest, and the calls
+/// that it has heard.
 fn happen<S: Service>(service: S, bytes: &[u8]) -> (Trial<S>, Vec<u32>) {
     let mut trial = Trial::new(service, Layout::blocks(RANKS, NODES), NodeId(0), BYTES);
     let (mut rest, mut calls, mut requests) = (bytes, Vec::new(), 0);
@@ -91,7 +92,7 @@ fn happen<S: Service>(service: S, bytes: &[u8]) -> (Trial<S>, Vec<u32>) {
     panic!("{requests} requests, and no end of orders");
 }
 
-/// What a service other than that of objects answers, to who wants values: what says that it is whole, is.
+/// Checks a foreign service's answer to a request for values: an answer that claims to be whole is.
 pub(crate) fn answer(what: u8, bytes: &[u8]) {
     match what {
         1 => drop(travelled::<locks::Answer>(bytes)),
@@ -151,7 +152,7 @@ mod tests {
         [&[1 | from << 3], &postcard::to_allocvec(request).unwrap()[..]].concat()
     }
 
-    /// What a rank here writes.
+    /// Encodes a write of a rank here.
     fn word(at: u16, word: u64) -> Vec<u8> {
         [&[7][..], &at.to_le_bytes(), &word.to_le_bytes()].concat()
     }

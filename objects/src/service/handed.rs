@@ -17,7 +17,7 @@ fn service(node: u32) -> Trial<HeapService> {
 
 const WORD: u64 = 0x7000_0000_0040;
 
-/// Of 12 bytes at 64 of rank 0, into a copy at 256 of who reads.
+/// Reads 12 bytes at 64 of rank 0, into a copy at 256 of the reader.
 fn read(reader: u32) -> Read {
     let copy = Some(CopyAt { word: WORD, rank: reader, offset: 256 });
     Read { owner: 0, offset: 64, bytes: 12, served: Some(128), copy }
@@ -42,8 +42,9 @@ fn cold_home() -> Trial<HeapService> {
     home
 }
 
-/// Goal: a home whose bytes are on NVMe leaves the next reader to the node of the last, which answers with the copy; one whose bytes are in
-/// memory answers by itself, and so does one that knows nobody but who asks.
+/// Goal: a home whose bytes are on NVMe forwards the next reader to the node of the last, which answers with
+/// the copy; one whose bytes are in memory answers by itself, and so does one that knows no reader but the
+/// requester.
 #[test]
 fn a_cold_home_hands_on() {
     let mut home = cold_home();
@@ -129,8 +130,9 @@ fn a_busy_home_hands_on() {
     assert!(calls.into_iter().all(|call| home.answer(call).is_some_and(|answer| answer.is_ok())));
 }
 
-/// Goal: reads of one message are answered by one, each after its mark, in the order in which they were asked for; what cannot be had of them is
-/// none, and is in nobody's way; more than a message has room for, and what another node has, is refused.
+/// Goal: reads of one message are answered by one, each after its mark, in the order of the requests; those
+/// that cannot be had are none, without effect on others; more than a message has room for, and another
+/// node's objects, are refused.
 #[test]
 fn reads_are_answered_together() {
     let mut home = service(0);
@@ -249,7 +251,7 @@ proptest! {
         prop_assert!(home.service().is_idle());
     }
 
-    /// Goal: bytes that are no request are an error of who sends them.
+    /// Goal: bytes that are no request are an error of their sender.
     #[test]
     fn no_bytes_break_a_home(all in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..20)) {
         let mut home = service(0);

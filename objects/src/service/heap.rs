@@ -3,10 +3,11 @@
 //! It knows no types and no allocator, only where the words are that both sides agree on: which slot was served, and the list of
 //! what others have freed, through the slots themselves ([`crate::slab`], `heap/`).
 //!
-//! A home whose bytes are not in memory, or which is behind with reads, hands a reader on to the node that read the object last, if it knows
-//! of one: a message to that node, and the answer from there. There the copy's label is looked at, the bytes are taken, and the label is
-//! looked at again; unless it says twice that this is a copy of the word, and the same copy, the reader comes back to the home, which serves
-//! it. What is handed on is not marked as served: that it was is why there is a copy.
+//! A home whose bytes are not in memory, or which is behind with reads, hands a reader on to the node that
+//! read the object last, if it knows of one: a message to that node, and the answer from there. There the
+//! copy's label is looked at, the bytes are taken, and the label is looked at again; unless it says twice
+//! that this is a copy of the word, and the same copy, the reader comes back to the home, which serves it. A
+//! forwarded read does not mark the slot as served: the copy exists because it was marked.
 //!
 //! An object may be asked for with all that is tied to it ([`Request::Group`]): the reader says where in its bytes the words of tied objects are,
 //! and where in theirs; this follows them as long as they are of the same rank and the answer has room.
@@ -37,15 +38,15 @@ const BUSY_READS: usize = 64;
 pub(crate) const LIST_READS_MAX: usize = 1024;
 /// Most bytes that they want together: no message has more.
 const LIST_BYTES_MAX: u64 = 64 << 10;
-/// What a tied object takes of a message beside its bytes.
+/// Bytes of a message for a tied object beside its own.
 const TIED_BYTES: u64 = 16;
 
-/// What the home of objects is asked.
+/// Request to the home of objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// The bytes of an object of this rank.
     Read(Read),
-    /// The same, handed on to whoever is said to have this copy.
+    /// The same, forwarded to the node that may have this copy.
     Handed(Read, CopyAt),
     /// The same, handed on in vain.
     Back(Read),
@@ -57,33 +58,33 @@ pub(crate) enum Request {
     /// Objects of this rank are free, those that come later in the list being linked to by those before. Answered when all
     /// that were freed by earlier messages are in its list, too.
     Free { owner: u32, all: Vec<Freed> },
-    /// What this node's service has done.
+    /// Asks for the counts of this node's service.
     Counts,
 }
 
-/// Which bytes are wanted.
+/// The requested bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Read {
     pub owner: u32,
     pub offset: u64,
     pub bytes: u32,
-    /// Where the word of its slot is, if the object stays: that it was given to others, its next writer must see.
+    /// Offset of its slot's word, if the object stays: its next writer must see that it was served.
     pub served: Option<u64>,
-    /// Where its copy is to be, if it can be found there by others.
+    /// Future place of its copy, if others can find it there.
     pub copy: Option<CopyAt>,
 }
 
-/// What a home must know of a type to follow what is tied to its values.
+/// A type as a home needs it to follow the ties of its values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kind {
     pub bytes: u32,
-    /// Of which class of small slots they are; others are not followed.
+    /// Class of the small slots of its values; values in others are not followed.
     pub slot: Option<u8>,
-    /// Where in a value words of tied objects are, and of which kind each is.
+    /// Offsets of the words of tied objects in a value, and the kind of each.
     pub ties: Vec<(u32, u16)>,
 }
 
-/// What a node's service has done.
+/// Work of a node's service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counts {
     /// Objects that were read here.
@@ -103,13 +104,13 @@ pub(crate) struct Counts {
 pub(crate) struct Freed {
     /// Its [`crate::Word`].
     pub word: u64,
-    /// Where its slot is.
+    /// Offset of its slot.
     pub offset: u64,
-    /// What is written there: the word of the next one, and what this one held.
+    /// Words to write there: the word of the next one, and the copies that this one held.
     pub note: Vec<u64>,
 }
 
-/// What it answers.
+/// Its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Bytes(Bytes),
@@ -133,7 +134,7 @@ pub(crate) struct HeapService {
     reads: HashMap<u64, Reading>,
     /// Those of them that are answered together, by number.
     lists: HashMap<u64, List>,
-    /// How many of the reads are of lists.
+    /// Number of the reads that belong to lists.
     listed: usize,
     hints: Hints,
     counts: Counts,
@@ -149,7 +150,7 @@ struct Reading {
     step: ReadStep,
 }
 
-/// Who hears of a read.
+/// Recipient of a read's result.
 #[derive(Debug)]
 enum Asker {
     One(Call),
@@ -164,11 +165,11 @@ struct List {
     found: Vec<Option<Bytes>>,
     /// So many have not ended.
     left: usize,
-    /// Of a group: what of those that are found is followed.
+    /// For a group: the objects to follow.
     ties: Option<Followed>,
 }
 
-/// What is followed of a group.
+/// Parameters of following a group.
 #[derive(Debug)]
 struct Followed {
     base: u64,
@@ -182,14 +183,14 @@ struct Followed {
     kinds: Vec<Kind>,
     /// So many were asked for; what is wanted beyond is tied to them.
     first: usize,
-    /// Of each of that: its word, and of which kind it is.
+    /// Word and kind of each followed object.
     tied: Vec<(u64, u16)>,
 }
 
-/// What is done for it.
+/// Step of a read.
 #[derive(Clone, Debug)]
 enum ReadStep {
-    /// Whether it is in memory is found out; else this node may have it.
+    /// Finding out if it is in memory; else this node may have it.
     Looking(NodeId, CopyAt),
     /// The slot is being marked.
     Marking,
@@ -214,7 +215,7 @@ struct Freeing {
     step: Step,
 }
 
-/// What is done for the first of those that are being freed.
+/// Step of the first object being freed.
 #[derive(Debug)]
 enum Step {
     /// So many slots are not noted yet.
@@ -313,13 +314,14 @@ fn back(call: Call, read: Read, home: &mut Home<'_, HeapService>) {
     }
 }
 
-/// Whether reads may come in one message: what is found is one, too, and takes no more memory meanwhile.
+/// Returns true if these reads may come in one message: their answer is one, too, and bounds the memory in
+/// use.
 fn is_list(reads: &[Read]) -> bool {
     let bytes = reads.iter().fold(0, |bytes: u64, read| bytes + u64::from(read.bytes));
     reads.len() <= LIST_READS_MAX && bytes <= LIST_BYTES_MAX
 }
 
-/// Whether these can be the kinds of a group.
+/// Returns true if these can be the kinds of a group.
 fn is_group(kinds: &[Kind]) -> bool {
     // What is done for some bytes has a bound by how many they are, whoever asks: each tie has bytes of its own.
     let is_kind = |kind: &Kind| {
@@ -330,7 +332,7 @@ fn is_group(kinds: &[Kind]) -> bool {
 }
 
 impl Followed {
-    /// What is to be read since these bytes have been found: of what is wanted at this place.
+    /// Returns the reads that follow from found bytes: of the objects tied to them.
     fn reads(&mut self, at: usize, bytes: &[u8]) -> Vec<Read> {
         let of = match at.checked_sub(self.first) {
             None => self.kinds.first(),
@@ -365,18 +367,18 @@ impl Followed {
     }
 }
 
-/// Whether a rank is of this node.
+/// Returns true if a rank is of this node.
 fn is_here(owner: u32, home: &Home<'_, HeapService>) -> bool {
     let layout = home.layout();
     owner < layout.ranks() && layout.node_of(Rank(owner)) == home.node()
 }
 
-/// Whether what was freed can be a list.
+/// Returns true if freed objects can be a list.
 fn is_sound(all: &[Freed]) -> bool {
     all.len() <= NOTE_WORDS_MAX && all.iter().all(|freed| (1..=NOTE_WORDS_MAX).contains(&freed.note.len()))
 }
 
-/// What a label says: of which word the copy is, and which copy; none where there is none.
+/// Decodes a label: the word and the serial number of the copy; none if there is no copy.
 fn label_of(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk::<8>().map(|word| u64::from_le_bytes(*word)).filter(|word| *word != 0)
 }
@@ -385,7 +387,7 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// What is answered of a group.
+/// Builds the answer for a group.
 fn group(ties: Followed, mut found: Vec<Option<Bytes>>) -> Answer {
     let tied = found.split_off(ties.first.min(found.len()));
     let words = ties.tied.into_iter().map(|(word, _)| word);
@@ -426,7 +428,7 @@ impl HeapService {
         self.one_of_list_ended(number, home);
     }
 
-    /// A node with a copy, other than that of who asks; who asks is known to have one from now on.
+    /// Returns a node with a copy, other than the requester's, and notes the requester as having one.
     fn known(&mut self, from: Peer, read: &Read, home: &Home<'_, Self>) -> Option<(NodeId, CopyAt)> {
         let (layout, copy) = (home.layout(), read.copy?);
         let asks = layout.node_of(layout.rank_of_peer(from)?);
@@ -551,7 +553,7 @@ impl HeapService {
         }
     }
 
-    /// What was looked for here is at its home.
+    /// Sends a forwarded read back to its home.
     fn go_back(&mut self, asker: Asker, read: Read, home: &mut Home<'_, Self>) {
         match asker {
             Asker::One(call) => back(call, read, home),
@@ -613,7 +615,7 @@ impl HeapService {
 }
 
 impl HeapService {
-    /// Whether nothing is in flight.
+    /// Returns true if nothing is in flight.
     #[cfg(any(test, fuzzing))]
     pub(super) fn is_idle(&self) -> bool {
         self.reads.is_empty() && self.free.is_empty() && self.lists.is_empty() && self.listed == 0
@@ -642,7 +644,8 @@ mod tests {
         Request::Read(Read { owner, offset, bytes, served, copy: None })
     }
 
-    /// Goal: who reads gets the bytes after the slot was marked; what is not here is refused, whatever the numbers are.
+    /// Goal: a reader gets the bytes after the slot was marked; objects that are not here are refused,
+    /// whatever the numbers are.
     #[test]
     fn reads_mark_what_they_give() {
         let mut trial = trial();
@@ -666,7 +669,7 @@ mod tests {
         }
     }
 
-    /// Where the partition of the group's rank begins, in the processes of the job.
+    /// Address of the partition of the group's rank, in the processes of the job.
     const BASE: u64 = 1 << 20;
     const STRIDE: u64 = 1 << 17;
 
@@ -698,8 +701,8 @@ mod tests {
         Trial::new(HeapService::default(), Layout::blocks(4, 2), NodeId(1), 16 << 10)
     }
 
-    /// Goal: who asks for an object with what is tied to it gets that, as far as there is room; all of it is marked if it stays, and nothing if
-    /// it does not.
+    /// Goal: a request for an object with its ties gets them, as far as there is room; all of it is marked if
+    /// it stays, and nothing if it does not.
     #[test]
     fn groups_are_followed() {
         for (served, most, expected) in [
@@ -817,7 +820,7 @@ mod tests {
         assert_eq!((word(&mut trial, 0), word(&mut trial, 64)), (0x1040, 0));
     }
 
-    /// Goal: what cannot be freed is answered, and is in nobody's way.
+    /// Goal: an object that cannot be freed is answered, without effect on others.
     #[test]
     fn what_cannot_be_freed_is_refused() {
         let mut trial = trial();

@@ -1,18 +1,20 @@
-//! Which nodes have copies, as their home last heard: so that a home which would have to read NVMe can hand a reader on.
+//! Nodes with copies, as their home last heard: a home that would have to read NVMe can forward a reader.
 //!
-//! A hint may be wrong: its copy may be gone, or may never have been. Who is handed on looks for the word at the copy itself, before and
-//! after it is copied, and comes back to the home otherwise.
+//! A hint may be wrong: its copy may be gone, or may never have been. The node that gets a forwarded read
+//! checks the word at the copy itself, before and after copying it, and else sends the reader back to the
+//! home.
 
 use serde::{Deserialize, Serialize};
 use vgas::NodeId;
 
-/// Objects of which something is known: in sets, by where they are. Of a set, those that were read last stay. In all, less than 2 MiB.
+/// Objects of which something is known: in sets, by where they are. In a set, those that were read last stay.
+/// In all, less than 2 MiB.
 const SETS: usize = 4096;
 const WAYS: usize = 4;
-/// Nodes that are known for each: of two, at least one is not who asks.
+/// Nodes known for each object: of two, at least one is not the requester.
 const NODES: usize = 2;
 
-/// Where a rank has, or is about to have, the copy of a word.
+/// Place where a rank has, or is about to have, the copy of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CopyAt {
     pub word: u64,
@@ -20,10 +22,10 @@ pub(crate) struct CopyAt {
     pub offset: u64,
 }
 
-/// Of one object.
+/// Hints for one object.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Of which bytes: a reader may claim any word.
+    /// The bytes it is about: a reader may claim any word.
     of: Option<Of>,
     /// The newest first, all of one word.
     copies: [Option<(NodeId, CopyAt)>; NODES],
@@ -32,10 +34,10 @@ struct Known {
 /// An object's bytes: whose they are, where, and how many.
 type Of = (u32, u64, u32);
 
-/// What a home knows.
+/// A home's hints.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
-    /// Of each set, the newest first. Empty until somebody reads.
+    /// Each set has the newest first. Empty until the first read.
     sets: Vec<[Known; WAYS]>,
 }
 
@@ -63,7 +65,7 @@ impl Hints {
         known.copies[0] = Some((node, copy));
     }
 
-    /// A node, other than who asks, that may have a copy of this object under this word.
+    /// Returns a node, other than the requester's, that may have a copy of this object under this word.
     pub fn find(&self, of: Of, word: u64, asks: NodeId) -> Option<(NodeId, CopyAt)> {
         let known = self.sets.get(set_of(of))?.iter().find(|known| known.of == Some(of))?;
         let is_good = |found: &&(NodeId, CopyAt)| found.0 != asks && found.1.word == word;
@@ -80,8 +82,8 @@ impl Hints {
 mod tests {
     use super::*;
 
-    /// Goal: the newest copy is found, of exactly this object under exactly this word, and never with who asks; and however many are
-    /// noted, their room is bounded.
+    /// Goal: the newest copy is found, of exactly this object under exactly this word, and never at the
+    /// requester; and their memory is bounded however many are noted.
     #[test]
     fn the_newest_copy_elsewhere_is_found() {
         let (mut hints, of) = (Hints::default(), (1, 64, 8));

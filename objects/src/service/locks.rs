@@ -1,8 +1,8 @@
-//! Locks whose values travel with them: who is given one gets the value's bytes, and gives them back with it.
+//! Locks whose values travel with them: a grant carries the value's bytes, and the release gives them back.
 //!
-//! A lock is where its value is, and is known here only while somebody has it or waits for it. Who waits is given it in the order of
-//! asking; readers that ask one after the other have it together. Who has one may give it back to wait for a condition: it is in nobody's
-//! way then, and asks for the lock again when it is notified, or called back.
+//! A lock is where its value is, and is known here only while it is held or waited for. Waiters are granted
+//! it in the order of their requests; consecutive readers have it together. A holder may give it back to wait
+//! for a condition: it then blocks no one, and requests the lock again when it is notified, or called back.
 
 use super::bytes::Bytes;
 use crate::heap::{LIBRARY, SEGMENT};
@@ -11,32 +11,33 @@ use std::collections::{HashMap, VecDeque};
 use vgas::service::{Call, Failure, Home, Library, Service};
 use vgas::{NodeId, Peer, Rank};
 
-/// What a lock's value begins with, if whoever had it alone has not given it back as it should ([`crate::sync`]). By 1 and the number
-/// of a node more, where who had it is lost with that.
+/// First word of a lock's value after a writer failed to give it back properly
+/// ([`crate::sync`]). If the writer was lost with its node, the node's number plus 1 is added.
 pub(crate) const POISONED: u64 = 1;
 
-/// Set in what a lock begins with, beside a lost node: a rank there has passed something on while it had the lock, which may have come out of it.
+/// Bit of a lock's first word, beside a lost node: a rank there passed on objects while it held the lock, which may have
+/// come out of it.
 pub(crate) const GIVEN: u64 = 1 << 40;
 
-/// Where a lock is.
+/// Place of a lock.
 type Place = (u32, u64);
 
-/// What the locks of a node are asked.
+/// Request to the locks of a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// The bytes there, when the caller may have them: alone, or to read. `try_only`: now or not at all.
     Lock { owner: u32, offset: u64, bytes: u32, shared: bool, try_only: bool },
     /// Gives it back, with what was changed.
     Unlock { owner: u32, offset: u64, changed: Option<Bytes> },
-    /// The bytes there, when nobody has them alone.
+    /// The bytes there, once no writer holds them.
     Copy { owner: u32, offset: u64, bytes: u32 },
     /// Gives it back with its bytes, and wants it again when this condition is notified.
     Wait { owner: u32, offset: u64, changed: Bytes, condition: u64, token: u64 },
     /// One of those that wait for a condition goes on, or all.
     Notify { condition: u64, all: bool },
-    /// Who waits for a condition under this token does so no longer.
+    /// The waiter for a condition under this token stops waiting.
     CallBack { condition: u64, token: u64 },
-    /// How many there are that somebody has or waits for, and conditions.
+    /// Asks for the number of locks held or waited for, and of conditions.
     Count,
     /// The caller, which has it alone, is about to pass something on: if it is lost, the value of before is not used again.
     Gives { owner: u32, offset: u64 },
@@ -44,15 +45,15 @@ pub(crate) enum Request {
     Settle,
 }
 
-/// What they answer.
+/// Their answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Granted(Bytes),
-    /// To who was called back from a condition.
+    /// To a waiter that was called back from a condition.
     Late(Bytes),
-    /// To who waits for a condition: this node is lost, which may have been to notify. It has no lock.
+    /// To a waiter for a condition: this node is lost, which may have had the notifier. It has no lock.
     Lost(u32),
-    /// Somebody else has it.
+    /// Another thread holds it.
     Busy,
     Unlocked,
     Notified,
@@ -71,11 +72,11 @@ struct Asked {
     how: How,
 }
 
-/// How a lock is wanted.
+/// Mode of a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Alone,
-    /// Alone, by who was called back from a condition.
+    /// Exclusive, by a waiter that was called back from a condition.
     Late,
     Shared,
     /// Only for as long as its bytes are read.
@@ -88,7 +89,7 @@ impl How {
     }
 }
 
-/// Who waits for a condition, and wants which lock then.
+/// A waiter for a condition, and the lock that it wants then.
 #[derive(Debug)]
 struct Sleeper {
     place: Place,
@@ -96,7 +97,7 @@ struct Sleeper {
     token: u64,
 }
 
-/// A lock that somebody has or wants.
+/// A lock that is held or wanted.
 #[derive(Debug, Default)]
 struct Held {
     writer: Option<Peer>,
@@ -105,7 +106,7 @@ struct Held {
     /// Once for each time.
     readers: Vec<Peer>,
     waiting: VecDeque<Asked>,
-    /// What the writer has left is being written: nobody has it until then.
+    /// The writer's bytes are being written: it is not granted until then.
     is_written: bool,
 }
 
@@ -114,7 +115,8 @@ impl Held {
         !self.is_written && self.is_given_back_for(shared)
     }
 
-    /// Whether nobody has it, or only what the last one has left is not written yet: who tries is given it then.
+    /// Returns true if it is not held, even if the last holder's bytes are not yet written: a `try_only`
+    /// request is granted then.
     fn is_given_back_for(&self, shared: bool) -> bool {
         self.writer.is_none() && (shared || self.readers.is_empty())
     }
@@ -124,11 +126,11 @@ impl Held {
     }
 }
 
-/// What was said to the home and is not done yet.
+/// A request to the home that is not done yet.
 #[derive(Debug)]
 enum InFlight {
     Read(Call, Place, How),
-    /// None: who has left it waits for a condition, or is lost.
+    /// None: the last holder waits for a condition, or is lost.
     Written(Option<Call>, Place),
 }
 
@@ -236,8 +238,8 @@ impl Service for LockService {
         }
     }
 
-    /// What a lost node's ranks had is free; what they had alone is poisoned, and as it was when they got it. Who waits for a condition
-    /// hears of it.
+    /// Releases the locks of a lost node's ranks; those held exclusively are poisoned, and have the value of
+    /// before the lock. Waiters for a condition are told.
     fn lost(&mut self, node: NodeId, home: &mut Home<'_, Self>) {
         let layout = home.layout().clone();
         let is_there = |peer: Peer| layout.node_of_peer(peer) == node;
@@ -266,7 +268,7 @@ impl Service for LockService {
 }
 
 impl LockService {
-    /// Somebody wants a lock.
+    /// Handles a request for a lock.
     fn lock(&mut self, place: Place, asked: Asked, try_only: bool, home: &mut Home<'_, Self>) {
         let layout = home.layout();
         let is_here = place.0 < layout.ranks() && layout.node_of(Rank(place.0)) == home.node();
@@ -308,7 +310,7 @@ impl LockService {
         found
     }
 
-    /// Who has waited for a condition wants its lock again.
+    /// Requests the lock again for a waiter of a condition.
     fn wake(&mut self, sleeper: Sleeper, home: &mut Home<'_, Self>) {
         self.held.entry(sleeper.place).or_default().waiting.push_back(sleeper.asked);
         self.grant(sleeper.place, home);
@@ -332,7 +334,7 @@ impl LockService {
         }
     }
 
-    /// Somebody does not have it any more; false: it did not.
+    /// Releases it; false: the peer did not hold it.
     fn leave(&mut self, place: Place, who: Peer, shared: bool) -> bool {
         let Some(held) = self.held.get_mut(&place) else { return false };
         if shared {
@@ -342,7 +344,7 @@ impl LockService {
         held.writer.take_if(|writer| *writer == who).is_some()
     }
 
-    /// Writes what somebody has left; nobody has the lock until then.
+    /// Writes a released lock's bytes; the lock is not granted until then.
     fn write(&mut self, call: Option<Call>, place: Place, data: Vec<u8>, home: &mut Home<'_, Self>) {
         if let Some(held) = self.held.get_mut(&place) {
             held.is_written = true;
@@ -390,7 +392,8 @@ mod tests {
         Some(Ok(Answer::Granted(Bytes(bytes.to_vec()))))
     }
 
-    /// Goal: the locks of a lost node's ranks go to those who wait, poisoned if they had it alone; nobody there is given one.
+    /// Goal: the locks of a lost node's ranks go to the waiters, poisoned if they were held exclusively; no
+    /// rank there is granted one.
     #[test]
     fn locks_of_a_lost_node_are_given_on() {
         let mut trial = trial();
@@ -411,7 +414,8 @@ mod tests {
         assert!(trial.answer(reader).is_some(), "somebody still has it");
     }
 
-    /// Goal: who waits for a condition on a lost node is not given its lock again; who waits for it elsewhere hears of the loss.
+    /// Goal: a waiter for a condition on a lost node is not granted its lock again; one that waits for it
+    /// elsewhere is told of the loss.
     #[test]
     fn nobody_on_a_lost_node_waits_for_a_condition() {
         let mut trial = trial();
@@ -434,8 +438,8 @@ mod tests {
         assert_eq!(trial.answer(next), granted(&[0, 7]));
     }
 
-    /// Goal: one has it at a time, in the order of asking, and each sees what the one before has left; readers have it together, and do not
-    /// pass who waits to write.
+    /// Goal: one holds it at a time, in the order of requests, and each sees the previous holder's value;
+    /// readers have it together, and do not pass a waiting writer.
     #[test]
     fn turns_are_taken() {
         let mut trial = trial();
@@ -465,8 +469,8 @@ mod tests {
         assert!(trial.service().held.is_empty() && trial.service().in_flight.is_empty());
     }
 
-    /// Goal: who does not have it cannot give it back or change it; who only tries does not wait; what is nowhere is refused, and in
-    /// nobody's way.
+    /// Goal: a peer that does not hold it cannot give it back or change it; a `try_only` request does not
+    /// wait; invalid places are refused, without effect.
     #[test]
     fn strangers_are_refused() {
         let mut trial = trial();
@@ -533,8 +537,9 @@ mod tests {
         Request::Wait { owner: 1, offset: 64, changed: Bytes(changed.to_vec()), condition: 9, token }
     }
 
-    /// Goal: who waits for a condition is in nobody's way, has the lock again when it is notified and has its turn, in the order of
-    /// waiting, or when it is called back; who does not have the lock cannot wait.
+    /// Goal: a waiter for a condition blocks no one, has the lock again when it is notified and it is its
+    /// turn, in the order of waiting, or when it is called back; a peer that does not hold the lock cannot
+    /// wait.
     #[test]
     fn conditions_are_waited_for() {
         let mut trial = trial();

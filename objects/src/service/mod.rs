@@ -1,4 +1,4 @@
-//! What owned objects need of the daemons of nodes.
+//! Services of owned objects in the daemons of nodes.
 
 pub(crate) mod barriers;
 mod bytes;

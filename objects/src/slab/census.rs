@@ -1,13 +1,15 @@
-//! What a partition holds, by its records alone: for who looks at one that nobody uses. Any words are answered with numbers.
+//! Content of a partition, from its records alone: for inspecting one that is not in use. Any words are
+//! answered with numbers.
 
 use super::{Geometry, LARGE, LARGE_COPY, SLAB_BYTES, Use, decode, list_of};
 use crate::colour::Slot;
 use std::collections::BTreeMap;
 
-/// What is in a partition.
+/// Content of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Of values: whether large, and the bytes of each; how many slabs, or large objects, and their bytes.
+    /// By kind and size of values, whether large and the bytes of each: the number of slabs, or large
+    /// objects, and their bytes.
     pub sizes: BTreeMap<(bool, u64), (u64, u64)>,
     /// Bytes of slabs that were ever used.
     pub used_bytes: u64,
@@ -18,7 +20,7 @@ pub struct Census {
 }
 
 impl Census {
-    /// Of a partition of which so many slabs were used; `load` gets offsets.
+    /// Census of a partition with `used` slabs; `load` gets offsets.
     pub fn of(geometry: Geometry, used: u32, mut load: impl FnMut(u64) -> u32) -> Self {
         let used = used.min(geometry.slabs);
         let mut census = Self { used_bytes: u64::from(used) * SLAB_BYTES, ..Self::default() };

@@ -13,16 +13,16 @@ const SIZES: [u32; 37] = [
 /// The largest whose slots begin at multiples of their size.
 const ALIGNED_MAX: u64 = 8192;
 
-/// What sets a large class's code apart.
+/// Bit that sets a large class's code apart.
 const LARGE_CODE: u32 = 1 << 31;
 
-/// How many classes there are.
+/// Number of classes.
 pub(crate) const CLASSES: usize = SIZES.len();
 
 /// Bytes of a slab before the words of its slots.
 pub(crate) const HEADER_BYTES: u64 = 16;
 
-/// What holds an object: a slot of some size, or slabs of its own.
+/// Room of an object: a slot of some size, or slabs of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Slots of the size with this number.
@@ -73,7 +73,7 @@ impl Class {
         }
     }
 
-    /// Of a peer's word; none that is no class.
+    /// Decodes a peer's word; none if it is no class.
     pub fn of_code(code: u32) -> Option<Self> {
         match code & !LARGE_CODE {
             slabs if code & LARGE_CODE != 0 => (1..LARGE_REST).contains(&slabs).then_some(Self::Large(slabs)),
@@ -90,17 +90,17 @@ impl Class {
 /// The records of slabs that belong to a large object, but its first.
 pub(crate) const LARGE_REST: u32 = u32::MAX >> 8;
 
-/// How a slab of small slots is divided.
+/// Division of a slab into small slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Small {
     pub number: u8,
     pub size: u64,
     pub slots: u32,
-    /// Where the first slot is.
+    /// Offset of the first slot.
     pub first: u64,
 }
 
-/// All, so that nobody computes them where objects are used.
+/// All of them, so that no access has to compute one.
 const SMALLS: [Small; CLASSES] = {
     let mut all = [Small::compute(0); CLASSES];
     let mut number = 1;
@@ -111,8 +111,9 @@ const SMALLS: [Small; CLASSES] = {
     all
 };
 
-/// Of each class: where the first slot of a slab is, and what dividing by the size is as a multiplication: 2³² over it, rounded up. That is
-/// exact for multiples of the size within a slab, since what rounding adds to them is less than 2³² in all.
+/// For each class: the offset of a slab's first slot, and the size's reciprocal for a division by
+/// multiplication: 2³² over it, rounded up. That is exact for multiples of the size within a slab, since what
+/// rounding adds to them is less than 2³² in all.
 const SHORT: [(u32, u32); CLASSES] = {
     let mut all = [(0, 0); CLASSES];
     let mut number = 0;
@@ -123,8 +124,8 @@ const SHORT: [(u32, u32); CLASSES] = {
     all
 };
 
-/// Where the word of a small object's slot is, both as addresses, for slabs begin at multiples of their size. It must be an object of this
-/// class: from anything else it leads anywhere.
+/// Address of the word of a small object's slot, from the object's address, for slabs begin at multiples of
+/// their size. It must be an object of this class: from anything else it leads anywhere.
 #[inline]
 pub const fn word_address(number: u8, address: u64) -> u64 {
     let (first, part) = SHORT[number as usize % CLASSES];

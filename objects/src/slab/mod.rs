@@ -1,16 +1,17 @@
-//! The allocator of a partition: slabs of slots of one size, and large objects of whole slabs. It touches bytes only through
-//! [`Memory`], and knows nothing of who runs it.
+//! The allocator of a partition: slabs of slots of one size, and large objects of whole slabs. It touches
+//! bytes only through [`Memory`], and does not depend on its user.
 //!
 //! ```text
 //!  partition │ record of each slab │ slab 0              │ slab 1 … │
 //!            │ 16 bytes each       │ header words slots  │          │
 //! ```
 //!
-//! What must outlive a process lies in the partition: a *record* of each slab (what it is for, the colour below which none of its slots
-//! begins, and the state of a large object), and, at the beginning of a slab, a *word* of each slot (its state and colour, see [`crate::colour`]). So a
-//! slot's colour goes on when it is freed and used again, also by another size. Values and copies of others' values lie in different
-//! slabs ([`Use`]), and the slab that was used last is filled first, so that what is born together lies together, and cold apart
-//! from hot.
+//! State that must outlive a process lies in the partition: a *record* of each slab (its use, the colour
+//! below which none of its slots begins, and the state of a large object), and, at the beginning of a slab, a
+//! *word* of each slot (its state and colour, see [`crate::colour`]). So a slot's colour goes on when it is
+//! freed and used again, also by another size. Values and copies of others' values lie in different slabs
+//! ([`Use`]), and the slab that was used last is filled first, so that what is born together lies together,
+//! and cold apart from hot.
 
 mod census;
 mod class;
@@ -30,9 +31,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a slab's record.
 const RECORD_BYTES: u64 = 16;
-/// Bytes of a partition before the records: for whom it is.
+/// Bytes of a partition before the records: the owner's header.
 pub const HEAD_BYTES: u64 = 64;
-/// What the record of the first slab of a large object says.
+/// Kind in the record of a large object's first slab.
 const LARGE: u32 = LARGE_REST - 1;
 /// The same, of a copy.
 const LARGE_COPY: u32 = LARGE_REST - 2;
@@ -43,23 +44,23 @@ const RETIRED: u32 = 0xc000;
 /// Bytes of a copy's label: of which word it is, and the how manieth copy of its rank.
 pub const LABEL_BYTES: u64 = 16;
 
-/// Where the label of a copy of so many bytes is.
+/// Offset of the label of a copy of this size.
 pub const fn label_offset(bytes: u64) -> u64 {
     bytes.next_multiple_of(8)
 }
 
-/// Set in the word of a slot, whose object other ranks have been given, by whoever gives it.
+/// Bit of a slot's word, set by the node that gives the object to another rank.
 pub const SERVED: u32 = 1;
 
 /// Words of a partition, at offsets that are multiples of 4. Zeros at first.
 pub trait Memory {
-    /// What is there.
+    /// Returns the word there.
     fn load(&self, offset: u64) -> u32;
     /// Writes there.
     fn store(&self, offset: u64, word: u32);
 }
 
-/// What a slab holds.
+/// Use of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Objects of this partition.
@@ -75,11 +76,11 @@ pub enum Use {
     whose(*rank), asked(*others)
 )]
 pub struct Full {
-    /// What was wanted.
+    /// Bytes requested.
     pub bytes: u64,
-    /// Of how many.
+    /// Size of the partition.
     pub of: u64,
-    /// Whose partition it is, where that is known.
+    /// Rank of the partition, if known.
     pub rank: Option<u32>,
     /// So many other ranks were asked, and have no room either.
     pub others: u32,
@@ -97,26 +98,26 @@ fn asked(others: u32) -> String {
     }
 }
 
-/// What is freed is no object: it was freed before, or a peer has sent something else.
+/// A free of something that is no object: it was freed before, or a peer has sent nonsense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no object is at offset {offset} of the partition (colour {})", colour.0)]
 pub struct NoObject {
-    /// Where.
+    /// Its offset.
     pub offset: u64,
     /// In which colour.
     pub colour: Colour,
 }
 
-/// Where an object has been placed.
+/// Place of a new object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// From the beginning of the partition.
     pub offset: u64,
-    /// What its word begins with.
+    /// First colour of its word.
     pub colour: Colour,
 }
 
-/// How a partition is divided: the same in every process that knows its address and size.
+/// Layout of a partition: the same in every process that knows its address and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     bytes: u64,
@@ -126,7 +127,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Of a partition of so many bytes at this address.
+    /// Layout of a partition of this size at this address.
     pub fn new(address: u64, bytes: u64) -> Self {
         let most = bytes / (SLAB_BYTES + RECORD_BYTES);
         let end = address + HEAD_BYTES + RECORD_BYTES * most;
@@ -148,14 +149,15 @@ impl Geometry {
         self.first + SLAB_BYTES * u64::from(slab)
     }
 
-    /// What 4096ths of the address of a large object are added to, to be the address of its word, in a partition at this address.
+    /// Returns the base to which a 4096th of a large object's address is added for the address of its word,
+    /// in a partition at this address.
     pub fn large_words(&self, address: u64) -> u64 {
         // A slab's number is what its address has of slabs more than the first's, and a record is a 4096th of a slab.
         const { assert!(RECORD_BYTES * 4096 == SLAB_BYTES) };
         (address + Self::record(0) + 8).wrapping_sub((address + self.first) >> 12)
     }
 
-    /// Where the word of an object's slot is; none where no object of this class can be.
+    /// Returns the offset of the word of an object's slot; none if no object of this class can be there.
     #[inline]
     pub fn word_of(&self, offset: u64, class: Class) -> Option<u64> {
         let slab = self.slab_at(offset)?;
@@ -192,7 +194,7 @@ fn colour_of(word: u32) -> Colour {
     Colour((word >> 16) as u16)
 }
 
-/// Of a slab's record: what its slots are, if it has any.
+/// Decodes a slab's record: its slots and use, if it has any.
 fn list_of(kind: u32) -> Option<(Small, Use)> {
     let small = Class::small((kind & 0xff).wrapping_sub(1)).filter(|_| kind < LARGE_COPY)?;
     Some((small, if kind >> 8 == Use::Copies as u32 { Use::Copies } else { Use::Values }))
@@ -204,13 +206,13 @@ pub struct Slabs<M> {
     memory: M,
     geometry: Geometry,
     last: Colour,
-    /// Slabs that are nobody's: first and how many.
+    /// Unused slabs: first and number.
     free: BTreeMap<u32, u32>,
-    /// How many these are together.
+    /// Their total number.
     free_slabs: u32,
-    /// Of each class and use: slabs with a free slot, the one used last at the end.
+    /// By class and use: slabs with a free slot, the one used last at the end.
     partial: Vec<Vec<u32>>,
-    /// Of each class, slabs of values that an earlier job has left, and that were not looked at since.
+    /// By class: slabs of values left by an earlier job that were not yet inspected.
     unseen: Vec<BTreeSet<u32>>,
     /// Offsets of slots whose colours are used up.
     retired: Vec<u64>,
@@ -231,7 +233,7 @@ mod header {
 }
 
 impl<M: Memory> Slabs<M> {
-    /// Of a partition that is all zeros. A slot has colours up to `last`.
+    /// Allocator of a partition that is all zeros. A slot has colours up to `last`.
     pub fn new(memory: M, geometry: Geometry, last: Colour) -> Self {
         let free = (geometry.slabs > 0).then_some((0, geometry.slabs)).into_iter().collect();
         let partial = vec![Vec::new(); 2 * CLASSES];
@@ -260,28 +262,28 @@ impl<M: Memory> Slabs<M> {
         self.marks_full = true;
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn live(&self) -> u64 {
         self.live
     }
 
-    /// How many objects of each size there are, the smallest first: no copies, and none in slabs that an earlier job has left and nobody has
-    /// looked at since.
+    /// Returns the number of objects of each size, the smallest first: no copies, and none in slabs of an
+    /// earlier job that were not yet inspected.
     pub fn sizes(&self) -> Vec<OfSize> {
         self.sizes.all()
     }
 
-    /// How many slabs, from the first on, were ever used.
+    /// Returns the number of slabs, from the first on, that were ever used.
     pub fn used(&self) -> u32 {
         self.used
     }
 
-    /// How many slabs are nobody's.
+    /// Returns the number of unused slabs.
     pub fn free_slabs(&self) -> u32 {
         self.free_slabs
     }
 
-    /// Where slots are whose colours are used up.
+    /// Returns the offsets of slots whose colours are used up.
     pub fn retired(&self) -> &[u64] {
         &self.retired
     }
@@ -348,7 +350,7 @@ impl<M: Memory> Slabs<M> {
         Ok(place)
     }
 
-    /// A slab that was nobody's, for slots of this size.
+    /// Takes an unused slab for slots of this size.
     fn take_small(&mut self, small: Small, of: Use, spare: u32) -> Option<u32> {
         let slab = self.take(1, spare)?;
         self.memory.store(Geometry::record(slab), (1 + u32::from(small.number)) | ((of as u32) << 8));
@@ -361,7 +363,7 @@ impl<M: Memory> Slabs<M> {
         Some(slab)
     }
 
-    /// Whether the slab that starts there has no free slot.
+    /// Returns true if the slab that starts there has no free slot.
     fn is_full(&self, small: Small, start: u64) -> bool {
         self.memory.load(start + header::FREE) == NONE
             && self.memory.load(start + header::FRESH) >= small.slots
@@ -502,7 +504,7 @@ impl<M: Memory> Slabs<M> {
         Ok(())
     }
 
-    /// A slot of a slab is nobody's any more.
+    /// Frees a slot of a slab.
     fn put_slot(&mut self, small: Small, slab: u32, offset: u64, after: Slot, colour: Colour) {
         let start = self.geometry.start(slab);
         let Some(slot) = small.slot_at(offset - start) else { return };
@@ -558,7 +560,7 @@ impl<M: Memory> Slabs<M> {
         Ok(())
     }
 
-    /// How many bytes the slot at this offset has.
+    /// Returns the size of the slot at this offset.
     ///
     /// # Errors
     /// When no slot can begin there.
@@ -577,7 +579,7 @@ impl<M: Memory> Slabs<M> {
         }
     }
 
-    /// How many bytes the slot has of a value that begins there, whose word has this colour.
+    /// Returns the size of the slot of a value that begins there, whose word has this colour.
     ///
     /// # Errors
     /// When no value begins there, or its colour was never given out: what [`Slabs::free`] would refuse, and copies.
@@ -607,7 +609,7 @@ impl<M: Memory> Slabs<M> {
         &self.memory
     }
 
-    /// How it divides them.
+    /// Returns the layout of the partition.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }

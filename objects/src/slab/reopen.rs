@@ -1,7 +1,8 @@
 //! A partition that an earlier job has left.
 //!
-//! Its records say what each slab is for, and that is all that is looked at: which slots of a slab are free, its header says when
-//! it is needed. What were copies is free, and so are slots whose colours are used up: no process has copies from anywhere yet.
+//! Its records say what each slab is for, and that is all that is looked at: which slots of a slab are free,
+//! its header says when it is needed. Copies' slots are free, and so are slots whose colours are used up: no
+//! process has copies from anywhere yet.
 
 use super::class::{CLASSES, Class, Small};
 use super::{Geometry, LARGE, Memory, Slabs, Use, colour_of, decode, header, list_of};
@@ -13,8 +14,8 @@ use std::collections::BTreeSet;
 const LOOKS: usize = 4;
 
 impl<M: Memory> Slabs<M> {
-    /// Of a partition as an earlier job has left it, which had `live` values in the first slabs, of which it had `used` at most;
-    /// otherwise as [`Slabs::new`].
+    /// Opens a partition of an earlier job, which had `live` values in the first slabs, and used `used` of
+    /// them at most; otherwise as [`Slabs::new`].
     pub fn reopen(memory: M, geometry: Geometry, last: Colour, live: u64, used: u32) -> Self {
         let used = used.min(geometry.slabs);
         let empty = Self::new(memory, geometry, last);

@@ -7,7 +7,7 @@ use super::{
 use crate::word::Colour;
 use std::ops::Range;
 
-/// Whether a slot with this word has an object.
+/// Returns true if a slot with this word has an object.
 fn is_live(word: u32) -> bool {
     word & LIVE != 0 && word & 0xffff != RETIRED
 }
@@ -52,7 +52,7 @@ impl<M: Memory> Slabs<M> {
         }
     }
 
-    /// Whether others have been given the object that begins there.
+    /// Returns true if the object that begins there was given to another rank.
     pub fn is_served(&self, offset: u64) -> bool {
         let word = self.geometry.slab_at(offset).and_then(|slab| {
             let kind = self.memory.load(Geometry::record(slab));
@@ -62,7 +62,7 @@ impl<M: Memory> Slabs<M> {
     }
 }
 
-/// What the slots are of a slab with such a record.
+/// Returns the class of the slots of a slab with such a record.
 fn class_of(kind: u32) -> Option<Class> {
     match kind {
         0 | LARGE_REST => None,
@@ -72,18 +72,19 @@ fn class_of(kind: u32) -> Option<Class> {
 }
 
 impl Geometry {
-    /// Where the kind of the slab is noted that an offset is in.
+    /// Returns the offset of the kind of the slab that contains an offset.
     pub fn kind_of(&self, offset: u64) -> Option<u64> {
         self.slab_at(offset).map(Self::record)
     }
 
-    /// Where the word of the slot is that begins at an offset, in a slab of this kind; none where none begins there.
+    /// Returns the offset of the word of the slot that begins at an offset, in a slab of this kind; none if
+    /// none begins there.
     pub fn word_at(&self, offset: u64, kind: u32) -> Option<u64> {
         self.word_of(offset, class_of(kind)?)
     }
 }
 
-/// Whether a slot with this word has an object in this colour.
+/// Returns true if a slot with this word has an object in this colour.
 pub fn has_object(word: u32, colour: Colour) -> bool {
     is_live(word) && colour_of(word) == colour
 }

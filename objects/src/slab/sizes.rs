@@ -1,4 +1,4 @@
-//! How many objects of each size there are, counted where they come and go: who asks while they are used touches no page of the partition.
+//! Number of objects of each size, counted on allocation and free: a query touches no page of the partition.
 
 use super::class::{CLASSES, Class, SLAB_BYTES};
 use std::collections::BTreeMap;
@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 pub struct OfSize {
     /// Bytes of each slot.
     pub bytes: u64,
-    /// How many objects.
+    /// Number of objects.
     pub objects: u64,
     /// They have slabs of their own.
     pub is_large: bool,
 }
 
-/// Objects of all sizes; no copies, and nothing of slabs that an earlier job has left and nobody has looked at since.
+/// Objects of all sizes; no copies, and none of slabs of an earlier job that were not yet inspected.
 #[derive(Debug)]
 pub(super) struct Sizes {
     small: [u64; CLASSES],

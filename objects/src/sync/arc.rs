@@ -2,9 +2,10 @@
 //!
 //! # Rules for the unsafe code in this file
 //!
-//! A handle's box is one of many boxes of the same word, each of which stands for a unit of its count ([`super::count`]). It is only read
-//! through, and only by owners, until its handle is known to have the last unit, or what was given back is said to be over: then whoever was told
-//! owns the value, or its place, or both as a box does.
+//! A handle's box is one of many boxes of the same word, each of which stands for a unit of its count
+//! ([`super::count`]). It is only read through, and only by owners, until its handle is known to have the
+//! last unit, or the returned units are reported as the last: then the caller owns the value, or its place,
+//! or both as a box does.
 
 use super::count::{DRAWN, FIRST, OWNER, Over, WATCHER, has_room, is_alone, over, owners, watchers};
 use super::units::Units;
@@ -23,7 +24,7 @@ use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many units there are: changed where the value is, by [`add`]; of a copy it means nothing.
+/// Number of units: updated at the value, by [`add`]; in a copy it means nothing.
 #[repr(transparent)]
 struct Count(AtomicU64);
 
@@ -50,18 +51,19 @@ impl<T: Shareable> Counted<T> {
     }
 }
 
-/// A value with several owners, as [`std::sync::Arc`]: nobody changes it, all read it as they read a [`DBox`], through copies of their
-/// own, and the last owner drops it, once. 16 bytes, also in an `Option`.
+/// A value with several owners, as [`std::sync::Arc`]: it is immutable, all read it as they read a [`DBox`],
+/// through copies of their own, and the last owner drops it, once. 16 bytes, even in an `Option`.
 ///
-/// Cloning and dropping cost no message: at the value's rank they are an update of its count; elsewhere a rank's first clone draws many
-/// units of the count at once, and what its drops leave is given back with that of 63 other values, or at the next
-/// [`Objects::barrier`](crate::Objects::barrier). Until then the value may outlive its last owner; a handle in an object of another rank is dropped
-/// there. What a node had that is lost is never given back:
-/// where the heap goes on ([`HeapOptions::replicas`](crate::HeapOptions::replicas)), such a value stays until its end.
+/// Cloning and dropping cost no message: at the value's rank they are an update of its count; elsewhere a
+/// rank's first clone draws many units of the count at once, and what its drops leave is given back with that
+/// of 63 other values, or at the next [`Objects::barrier`](crate::Objects::barrier). Until then the value may
+/// outlive its last owner; a handle in an object of another rank is dropped there. Units held by a lost node
+/// are never given back: if the heap continues ([`HeapOptions::replicas`](crate::HeapOptions::replicas)),
+/// such a value stays until the heap's end.
 ///
-/// Values that lead back to those who own them do so by [`DArc::downgrade`], which owns nothing.
+/// Values that lead back to their owners do so by [`DArc::downgrade`], which owns nothing.
 ///
-/// What can change behind a shared reference cannot be in it, except the types of this module:
+/// Types with interior mutability cannot be in it, except the types of this module:
 ///
 /// ```compile_fail,E0277
 /// # use vgas_objects::sync::DArc;
@@ -229,7 +231,7 @@ impl<T: Shareable> DArc<T> {
         DBox::word(&self.of)
     }
 
-    /// Whether two are owners of one value.
+    /// Returns true if two are owners of one value.
     pub fn is_same(this: &Self, other: &Self) -> bool {
         this.word() == other.word()
     }
@@ -279,8 +281,8 @@ impl<T: Shareable> DArc<T> {
         Self { of: ManuallyDrop::new(DBox::of(word)) }
     }
 
-    /// One who knows of the value, and does not keep it: [`DWeak::upgrade`] makes it an owner while there is one. A rank's first of a value of
-    /// another node takes a message and its answer; others none.
+    /// Returns a weak handle, which does not keep the value: [`DWeak::upgrade`] makes it an owner while there
+    /// is one. A rank's first of a value of another node takes a message and its answer; others none.
     ///
     /// # Panics
     /// When the count cannot be changed: a peer is lost, or there is no heap. [`DArc::try_downgrade`] says so instead.
@@ -303,8 +305,9 @@ impl<T: Shareable> DArc<T> {
         Ok(DWeak::of(word))
     }
 
-    /// How many owners there are, at some moment, after what this rank keeps was given back. What other ranks keep counts, so that there may be fewer; after
-    /// [`Objects::barrier`](crate::Objects::barrier) they keep nothing.
+    /// Returns the number of owners, at some moment, after giving back the units that this rank keeps. Units
+    /// kept by other ranks count, so that there may be fewer; after
+    /// [`Objects::barrier`](crate::Objects::barrier) they keep none.
     ///
     /// # Errors
     /// When the count cannot be had.
@@ -313,7 +316,7 @@ impl<T: Shareable> DArc<T> {
         Ok(owners(count_of::<T>(this.word())?) as usize)
     }
 
-    /// How many [`DWeak`]s there are of the value, as [`DArc::strong_count`] counts.
+    /// Returns the number of [`DWeak`]s of the value, as [`DArc::strong_count`] counts.
     ///
     /// # Errors
     /// When the count cannot be had.
@@ -323,8 +326,8 @@ impl<T: Shareable> DArc<T> {
         Ok(watchers(count_of::<T>(this.word())?) as usize - 1)
     }
 
-    /// The value, to change it, if this is its only owner, nobody watches it ([`DWeak`]), and no other rank keeps units of it ([`DArc`]).
-    /// What others have of it is never found again.
+    /// Returns the value, for writing, if this is its only owner, it has no weak handles ([`DWeak`]), and no
+    /// other rank keeps units of it ([`DArc`]). Copies of the old value are never found again.
     ///
     /// # Errors
     /// When the value cannot be had.
@@ -334,8 +337,8 @@ impl<T: Shareable> DArc<T> {
         Ok(if is_alone { Some(&mut this.of.get_mut().value) } else { None })
     }
 
-    /// The value, to change it: a clone, in this rank's partition, unless it is had as by [`DArc::get_mut`]. Other owners keep the value as it was;
-    /// who watches it watches that.
+    /// The value, to change it: a clone, in this rank's partition, unless it is had as by [`DArc::get_mut`].
+    /// Other owners, and weak handles, keep the value as it was.
     ///
     /// # Errors
     /// When the value cannot be had, or there is no room for a clone.
@@ -350,8 +353,8 @@ impl<T: Shareable> DArc<T> {
         Ok(&mut this.of.get_mut().value)
     }
 
-    /// Takes the value out of the heap, if this is its only owner and no other rank keeps units of it; else the owner stays one. Who watches it
-    /// finds nothing any more.
+    /// Takes the value out of the heap, if this is its only owner and no other rank keeps units of it; else
+    /// the owner stays one. Weak handles find nothing from then on.
     ///
     /// # Errors
     /// When the value cannot be had; the owner is dropped then.
@@ -400,7 +403,7 @@ impl<T: Shareable> Deref for DArc<T> {
 
 impl<T: Shareable> Clone for DArc<T> {
     /// # Panics
-    /// Where [`DArc::try_clone`] has an error.
+    /// If [`DArc::try_clone`] fails.
     #[track_caller]
     fn clone(&self) -> Self {
         match Self::try_clone(self) {

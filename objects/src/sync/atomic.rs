@@ -4,11 +4,13 @@ use crate::heap::{DBox, ObjectError, Refused, update};
 use crate::{Portable, Shareable};
 use vgas::{AtomicWord, Change};
 
-/// A number in the heap, of a type that is a [`vgas::AtomicWord`], that ranks and threads update at the same time, by a [`vgas::Change`] as with [`vgas::Runtime::update`]: each update is one step, all of
-/// one number have an order, and what a thread did before one is visible to who sees it. 16 bytes, wherever they are; the number
-/// stays where it was made, and is freed with the name.
+/// A number in the heap, of a type that is a [`vgas::AtomicWord`], that ranks and threads update at the same
+/// time, by a [`vgas::Change`] as with [`vgas::Runtime::update`]: each update is atomic, all updates of one
+/// number have an order, and effects of a thread before its update are visible to readers of the update. 16
+/// bytes, on any rank; the number stays where it was made, and is freed with the name.
 ///
-/// Of a rank of this node, in memory, an update is an instruction; else two messages. Sums wrap around.
+/// An update costs an instruction if the number is in memory and of a rank of this node; else two messages.
+/// Sums wrap around.
 ///
 /// ```no_run
 /// use vgas_objects::sync::DAtomicU64;
@@ -192,7 +194,7 @@ impl DAtomicBool {
         Self { is: DAtomicU32::new(is.into()) }
     }
 
-    /// What it is.
+    /// Returns the value.
     ///
     /// # Errors
     /// As [`DAtomic::update`].

@@ -8,8 +8,9 @@ use crate::{Portable, Shareable};
 use std::panic::Location;
 use vgas::NodeId;
 
-/// Where so many wait for each other, again and again: as [`std::sync::Barrier`]. 32 bytes, shareable. To come to it is a message and
-/// its answer, when all have come. Who waits sleeps, and serves messages meanwhile.
+/// A barrier for a fixed number of parties, reusable: as [`std::sync::Barrier`]. 32 bytes, shareable. To come
+/// to it is a message and its answer, when all have come. A waiting thread sleeps, and serves messages
+/// meanwhile.
 ///
 /// ```no_run
 /// # use vgas_objects::{scope, task, sync::DBarrier};
@@ -65,8 +66,8 @@ impl DBarrier {
     /// [`DBarrier::wait`].
     ///
     /// # Errors
-    /// When the job has failed, and where there is no heap; where the job goes on without a node that is lost, from then on
-    /// ([`ObjectError::Lost`]): nobody knows who was still to come.
+    /// If the job has failed, or there is no heap; in a job that continues without a lost node, from then on
+    /// ([`ObjectError::Lost`]): parties still to come may have been there.
     #[track_caller]
     pub fn try_wait(&self) -> Result<DBarrierWaitResult, ObjectError> {
         let word = DBox::word(&self.name);

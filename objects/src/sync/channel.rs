@@ -26,16 +26,17 @@ const INLINE_BYTES_MAX: usize = 1024;
 
 /// Opens a channel with room for so many values, at least one: as [`std::sync::mpsc::sync_channel`].
 ///
-/// The channel is at home on the node of this rank: whoever receives does best there. Both ends may go to other ranks, as what a task is
-/// given or returns, in boxes and through channels. Values are not serialised; those of more than 1 KiB become objects, which
-/// move to whoever receives them.
+/// The channel's home is the node of this rank: its receiver is fastest there. Both ends may go to other
+/// ranks, as what a task is given or returns, in boxes and through channels. Values are not serialised; those
+/// of more than 1 KiB become objects, which move to the receiver.
 ///
 /// A channel ends with its job: an end that a heap with a name has kept is a closed one's in the next job.
 ///
-/// So many values wait at the home, at most 64 MiB of them; each rank that sends may have as many on their way, at most 8 KiB or one
-/// value, and so may who receives. So many are sent together as there are when the home has answered: a stream takes few messages, and a
-/// single value is sent at once. What a thread has sent is at the home before others see what the thread passes on in another way: tasks
-/// and their results, senders, locks.
+/// At most `room` values wait at the home, at most 64 MiB of them; each sending rank may have as many in
+/// flight, at most 8 KiB or one value, and so may the receiver. So many are sent together as there are when
+/// the home has answered: a stream takes few messages, and a single value is sent at once. Values that a
+/// thread has sent are at the home before objects that it passes on in another way are visible elsewhere:
+/// tasks and their results, senders, locks.
 ///
 /// ```no_run
 /// use vgas_objects::sync::{Sender, channel};
@@ -57,7 +58,7 @@ const INLINE_BYTES_MAX: usize = 1024;
 /// # Ok(()) }
 /// ```
 ///
-/// What means nothing elsewhere cannot be sent:
+/// Values that are not portable cannot be sent:
 ///
 /// ```compile_fail,E0277
 /// # use vgas_objects::sync::channel;
@@ -65,7 +66,7 @@ const INLINE_BYTES_MAX: usize = 1024;
 /// ```
 ///
 /// # Panics
-/// Where there is no heap, or a peer is lost; [`try_channel`] says so instead.
+/// If there is no heap, or a peer is lost; [`try_channel`] returns an error instead.
 #[track_caller]
 pub fn channel<T: Portable>(room: usize) -> (Sender<T>, Receiver<T>) {
     match try_channel(room) {
@@ -77,7 +78,7 @@ pub fn channel<T: Portable>(room: usize) -> (Sender<T>, Receiver<T>) {
 /// [`channel`].
 ///
 /// # Errors
-/// Where there is no heap, and when a peer is lost.
+/// If there is no heap, or a peer is lost.
 pub fn try_channel<T: Portable>(room: usize) -> Result<(Sender<T>, Receiver<T>), ObjectError> {
     meet();
     let (node, bytes) = (job()?.node().0, bytes_of::<T>() as u32);
@@ -104,7 +105,7 @@ const fn bytes_of<T: Portable>() -> usize {
     if is_large::<T>() { size_of::<DBox<T>>() } else { size_of::<T>() }
 }
 
-/// Which channel it is.
+/// Identity of the channel.
 #[derive(Portable, Shareable)]
 struct End {
     node: u32,
@@ -117,7 +118,7 @@ impl End {
         (self.node, self.number)
     }
 
-    /// How many values of a type are on their way at once.
+    /// Returns the number of values of a type that are in flight at once.
     fn most<T: Portable>(&self) -> usize {
         (BATCH_BYTES / bytes_of::<T>().max(1)).clamp(1, self.room as usize)
     }
@@ -126,7 +127,8 @@ impl End {
         wait::call::<ChannelService>(NodeId(self.node), request)
     }
 
-    /// What is said of an end that cannot be used, or of the other one: where the channel is, and for which call.
+    /// Makes the error for an end that cannot be used, or for the other one: the channel's place, and the
+    /// call.
     fn is_lost<X>(&self, error: ObjectError, here: &'static Location<'static>) -> ObjectError {
         is_lost::<X>(error, self.number, NodeId(self.node), here)
     }
@@ -138,7 +140,7 @@ fn take<T: Portable>(value: &[u8]) -> T {
     unsafe { bytes::take(value) }
 }
 
-/// Drops values that nobody receives.
+/// Drops values that were not received.
 fn discard<T: Portable>(values: &[u8], count: usize) {
     let bytes = bytes_of::<T>();
     let count = if is_planted(Fault::ForgottenValue) { 0 } else { count };
@@ -177,24 +179,24 @@ unsafe impl<T: Portable> Portable for Sender<T> {
     }
 }
 
-/// Nobody receives: the value that was to be sent.
+/// The receiver is gone: the value that was to be sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SendError<T>(pub T);
 
-/// Why a value was not sent by who only tried.
+/// Error of a [`Sender::try_send`].
 pub enum TrySendError<T> {
     /// There is no room now.
     Full(T),
-    /// Nobody receives.
+    /// The receiver is gone.
     Disconnected(T),
 }
 
-/// Nobody can send, and all that was sent is received.
+/// All senders are gone, and all that was sent is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("receiving on a closed channel")]
 pub struct RecvError;
 
-/// Why nothing was received by who only tried.
+/// Error of a [`Receiver::try_recv`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TryRecvError {
     /// There is nothing now.
@@ -250,14 +252,15 @@ impl<T> fmt::Display for TrySendError<T> {
 
 impl<T> std::error::Error for TrySendError<T> {}
 
-/// What cannot be said in the words of `std`: the job has failed, or there is no heap or no room in it.
+/// Panics with an error that std's signature cannot express: the job has failed, or there is no heap or no
+/// room in it.
 #[cold]
 #[track_caller]
 fn fail(error: &ObjectError) -> ! {
     panic!("{error}");
 }
 
-/// What a value leads to, others are to find, before they have it.
+/// Makes the objects that a value leads to available to other ranks, before they have it.
 fn pass_on_for<X: Portable>(value: &X) -> Result<(), ObjectError> {
     if X::HAS_LINKS { pass_on(has_links(value)) } else { Ok(()) }
 }
@@ -270,7 +273,7 @@ impl<T: Portable> Sender<T> {
         )
     }
 
-    /// Sends a value, or the box of one; yields it when nobody receives.
+    /// Sends a value, or the box of one; returns it if the receiver is gone.
     fn send_as<X: Portable>(
         &self,
         value: X,
@@ -295,12 +298,13 @@ impl<T: Portable> Sender<T> {
         }
     }
 
-    /// Sends a value; waits while there is no room for it, and somebody receives ([`JoinHandle`](crate::JoinHandle) says what then must not wait for this). That it is sent does not mean that it is received: if whoever receives goes
-    /// before, it is dropped, on some rank.
+    /// Sends a value; waits while there is no room for it and the receiver exists (see
+    /// [`JoinHandle`](crate::JoinHandle) for a deadlock to avoid). A value that was sent may still not be
+    /// received: if the receiver is dropped first, the value is dropped, on some rank.
     ///
     /// # Errors
-    /// With the value, when it is known that nobody receives: the home says so in its next answer; [`Sender::try_send`] and
-    /// [`Sender::flush`] wait for that.
+    /// With the value, if the receiver is known to be gone: the home reports it in its next answer;
+    /// [`Sender::try_send`] and [`Sender::flush`] wait for that.
     ///
     /// # Panics
     /// When the job has failed, and where [`Sender::send_checked`] has an error; and for a value of more than 1 KiB, when there is no room
@@ -320,12 +324,13 @@ impl<T: Portable> Sender<T> {
         }
     }
 
-    /// [`Sender::send`], in jobs that go on without a node that is lost: whether somebody receives; else the value is dropped.
+    /// [`Sender::send`], for jobs that continue without a lost node: returns true if the receiver exists;
+    /// else the value is dropped.
     ///
     /// # Errors
-    /// [`ObjectError::Lost`], with the type of the end that is lost and this call: when the channel's node is, or when whoever
-    /// receives was last on a lost node and there is no room. Values that this rank has sent and that have found no room are
-    /// dropped then; who sends again is heard again if somebody receives by then.
+    /// [`ObjectError::Lost`], with the type of the lost end and this call: if the channel's node is lost, or
+    /// if the receiver was last on a lost node and there is no room. Values sent by this rank that have found
+    /// no room are dropped then; a later send succeeds if another rank receives by then.
     ///
     /// # Panics
     /// For a value of more than 1 KiB, when there is no room in the heap.
@@ -360,7 +365,8 @@ impl<T: Portable> Sender<T> {
     /// Sends a value if there is room now: a message and its answer.
     ///
     /// # Errors
-    /// With the value, when there is no room, also for what this rank has sent before; or when nobody receives.
+    /// With the value, if there is no room, for it or for values that this rank has sent before; or if the
+    /// receiver is gone.
     ///
     /// # Panics
     /// As [`Sender::send`].
@@ -375,8 +381,8 @@ impl<T: Portable> Sender<T> {
         })
     }
 
-    /// Waits until all that this rank has sent is at the channel's home; false: it is known that nobody
-    /// receives, and some of it may have been dropped.
+    /// Waits until all values that this rank has sent are at the channel's home; false: the receiver is known
+    /// to be gone, and some of them may have been dropped.
     ///
     /// # Errors
     /// As [`Sender::send_checked`].
@@ -400,7 +406,7 @@ impl<T: Portable> Sender<T> {
 
 impl<T: Portable> Clone for Sender<T> {
     /// # Panics
-    /// Where [`Sender::try_clone`] has an error.
+    /// If [`Sender::try_clone`] fails.
     #[track_caller]
     fn clone(&self) -> Self {
         match self.try_clone() {
@@ -425,12 +431,12 @@ impl<T: Portable> fmt::Debug for Sender<T> {
     }
 }
 
-/// What has come of a channel and was not taken yet: the last is the next.
+/// Values that have arrived and were not taken yet: the last is the next.
 #[derive(Portable)]
 struct Rest<T: Portable> {
     values: DVec<T>,
     boxes: DVec<DBox<T>>,
-    /// Of values without bytes.
+    /// For values without bytes: their number.
     count: u64,
 }
 
@@ -511,7 +517,8 @@ impl<T: Portable> Receiver<T> {
         self.rest.borrow_mut().next()
     }
 
-    /// Asks for more, until some time, or without waiting: whether some came; none when nobody can send any.
+    /// Requests more, until some time, or without waiting; returns true if some came; none if all senders are
+    /// gone.
     fn more_checked(
         &self,
         deadline: Option<Instant>,
@@ -568,7 +575,7 @@ impl<T: Portable> Receiver<T> {
     /// The next value; waits until there is one.
     ///
     /// # Errors
-    /// When there is none, and nobody can send any.
+    /// If there is none, and all senders are gone.
     ///
     /// # Panics
     /// When the job has failed, or there is no room in the heap for what comes together; and where [`Receiver::recv_checked`] has an
@@ -583,12 +590,12 @@ impl<T: Portable> Receiver<T> {
         }
     }
 
-    /// [`Receiver::recv`], in jobs that go on without a node that is lost; none when nobody can send any.
+    /// [`Receiver::recv`], for jobs that continue without a lost node; none if all senders are gone.
     ///
     /// # Errors
-    /// [`ObjectError::Lost`], with the type of the end that is lost and this call: when the channel's node is; and once for each other node
-    /// that is lost, when all that had come is taken, because senders may have been there. Who receives again waits for
-    /// those that are left.
+    /// [`ObjectError::Lost`], with the type of the end that is lost and this call: when the channel's node
+    /// is; and once for each other node that is lost, when all that had come is taken, because senders may
+    /// have been there. A later call waits for the remaining senders.
     #[track_caller]
     pub fn recv_checked(&self) -> Result<Option<T>, ObjectError> {
         let here = Location::caller();
@@ -650,7 +657,7 @@ impl<T: Portable> Receiver<T> {
         }
     }
 
-    /// The values, as they come, until nobody can send any more.
+    /// Returns the values, as they arrive, until all senders are gone.
     pub fn iter(&self) -> impl Iterator<Item = T> {
         std::iter::from_fn(|| self.recv().ok())
     }

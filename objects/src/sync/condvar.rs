@@ -15,11 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vgas::NodeId;
 
-/// Where those wait who need what others do to the value of a [`DMutex`](super::DMutex): as [`std::sync::Condvar`]. 16 bytes, shareable.
+/// A condition variable for the value of a [`DMutex`](super::DMutex): as [`std::sync::Condvar`]. 16 bytes,
+/// shareable.
 ///
-/// To wait gives the lock back and has it again, with its value: a message, and its answer when it is notified and it is its turn.
-/// Whoever waits, waits at the lock's home before anybody else can have the lock: no notification is lost. To notify is a message. It
-/// is used with locks of one node, best with those that lie beside it: elsewhere, each use is a message and its answer more.
+/// To wait gives the lock back and has it again, with its value: a message, and its answer when it is
+/// notified and it is its turn. A waiter is registered at the lock's home before the lock can be granted to
+/// another thread: no notification is lost. To notify is a message. It is used with locks of one node, best
+/// with those that lie beside it: elsewhere, each use is a message and its answer more.
 ///
 /// ```no_run
 /// # use vgas_objects::sync::{DCondvar, DMutex, LockError};
@@ -31,7 +33,7 @@ use vgas::NodeId;
 /// }
 /// ```
 ///
-/// Nobody waits without the lock, or reads the value meanwhile:
+/// A thread cannot wait without the lock, or read the value meanwhile:
 ///
 /// ```compile_fail,E0382
 /// # use vgas_objects::sync::{DCondvar, DMutex};
@@ -60,12 +62,12 @@ fn node_of(noted: u64) -> Result<Option<NodeId>, ObjectError> {
     Ok((noted as u32).checked_sub(1).filter(|_| is_of_this_job).map(NodeId))
 }
 
-/// Whether the time was over.
+/// True if the wait timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether it was: nobody has notified before.
+    /// Returns true if it timed out: no notification came before.
     pub fn timed_out(&self) -> bool {
         self.0
     }
@@ -92,8 +94,8 @@ impl DCondvar {
     /// Gives a lock back until the condition is notified, and has it again then. It may also be notified for others: look again.
     ///
     /// # Errors
-    /// As [`DMutex::lock`](super::DMutex::lock); with locks of several nodes; and when a node is lost, where the job goes on without it:
-    /// it may have been there that somebody was to notify. The lock is not had then.
+    /// As [`DMutex::lock`](super::DMutex::lock); with locks of several nodes; and if a node is lost, in a job
+    /// that continues without it: the notifier may have been there. The lock is not had then.
     #[track_caller]
     pub fn wait<'m, T: Portable>(&self, guard: Guard<'m, T>) -> Result<Guard<'m, T>, LockError> {
         Ok(self.wait_until(guard, None)?.0)

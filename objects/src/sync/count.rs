@@ -1,5 +1,5 @@
-//! How many have a value, in one word where the value is: *owners*, for whom it is kept ([`DArc`](super::DArc)), and *watchers*, for whom only its place
-//! is ([`DWeak`](super::DWeak)).
+//! Reference counts of a value, in one word at the value: *owners*, which keep the value
+//! ([`DArc`](super::DArc)), and *watchers*, which keep only its place ([`DWeak`](super::DWeak)).
 //!
 //! Each handle is a unit of its half of the word, and so is what ranks keep for handles to come ([`super::units`]). All owners together
 //! are one watcher more, which goes last.
@@ -14,14 +14,17 @@
 //!
 //! # Why one word
 //!
-//! * *Who writes is alone.* [`is_alone`] looks at both halves at one moment. At that moment there is no unit but the caller's own, and units come
-//!   only from units: of an owner, whose only handle the caller has mutably borrowed, or of a watcher, of whom there is none. With two words there is a moment
-//!   between the looks, in which a watcher becomes an owner and is gone.
-//! * *What is over is over once.* Whoever gives back what brings the owners to 0 drops the value. The owners' watcher is still there, so that nobody frees the place
-//!   meanwhile, however many watchers go; who then brings the watchers to 0 frees it. Of a value that nobody watches both are seen by the one
-//!   update: dropping it costs what it did without watchers.
-//! * *What is over stays over.* A watcher becomes an owner by comparing the word and replacing it ([`upgraded`]), never from 0 owners.
-//!   Adding first and looking afterwards would show an owner to the next watcher, where there is none.
+//! * *A writer is alone.* [`is_alone`] looks at both halves at one moment. At that moment there is no unit
+//!   but the caller's own, and units come only from units: from an owner, whose only handle the caller has
+//!   mutably borrowed, or from a watcher, and there is none. With two words there is a moment between the
+//!   looks, in which a watcher becomes an owner and is gone.
+//! * *A value ends once.* The rank that brings the owners to 0 drops the value. The owners' watcher is still
+//!   there, so that the place is not freed meanwhile, however many watchers go; the rank that then brings the
+//!   watchers to 0 frees it. For a value without watchers, one update shows both: dropping it costs what it
+//!   did without watchers.
+//! * *An ended value stays ended.* A watcher becomes an owner by a compare-and-swap ([`upgraded`]), never
+//!   from 0 owners. Adding first and looking afterwards would show an owner to the next watcher, where there
+//!   is none.
 //! * *A half does not run into the other one*: units are drawn only while it has less than half of its room ([`has_room`]).
 //!
 //! `walk.rs` tries all of this in every order, with mistakes that must be found.
@@ -30,12 +33,12 @@
 pub(super) const OWNER: u64 = 1;
 /// A unit of a watcher.
 pub(super) const WATCHER: u64 = 1 << 32;
-/// A value with one owner, which nobody watches.
+/// Count of a value with one owner and no watchers.
 pub(super) const FIRST: u64 = OWNER + WATCHER;
 /// Units that a rank draws at once of a value of another one.
 pub(super) const DRAWN: u64 = 1 << 12;
 
-/// Units of either half from which on none are drawn: as many are left for those who draw at the same time.
+/// Limit of either half above which no units are drawn: as many are left for concurrent draws.
 const MOST: u64 = 1 << 31;
 
 pub(super) const fn owners(count: u64) -> u64 {
@@ -47,7 +50,7 @@ pub(super) const fn watchers(count: u64) -> u64 {
     count / WATCHER
 }
 
-/// What is over for a value.
+/// Parts of a value that are over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Over {
     Nothing,
@@ -55,11 +58,11 @@ pub(super) enum Over {
     Value,
     /// The place of a value that was dropped is freed.
     Place,
-    /// Both, and nobody else has anything of it.
+    /// Both, and no other unit is left.
     All,
 }
 
-/// What is over when these units are given back of a count that was this.
+/// Returns the parts that are over after these units are given back from this count.
 pub(super) const fn over(was: u64, given: u64) -> Over {
     let left = was.wrapping_sub(given);
     let was_last = owners(given) > 0 && owners(left) == 0;
@@ -71,17 +74,17 @@ pub(super) const fn over(was: u64, given: u64) -> Over {
     }
 }
 
-/// Whether an owner's unit is all there is of a count.
+/// Returns true if an owner's unit is all there is of a count.
 pub(super) const fn is_alone(count: u64) -> bool {
     count == FIRST
 }
 
-/// Whether units may be drawn of a count.
+/// Returns true if units may be drawn of a count.
 pub(super) const fn has_room(count: u64) -> bool {
     owners(count) < MOST && watchers(count) < MOST
 }
 
-/// What a count becomes where a watcher draws so many units of owners; none: the value is over.
+/// Returns the count after a watcher draws units of owners; none: the value is over.
 pub(super) const fn upgraded(count: u64, drawn: u64) -> Option<u64> {
     match owners(count) {
         0 => None,

@@ -1,9 +1,10 @@
-//! Locks that have a value: it travels with the lock, and is where the lock is while nobody has it.
+//! Locks that contain a value: it travels with the lock, and is in the lock's place while the lock is free.
 //!
 //! # Rules for the unsafe code in this file
 //!
-//! The bytes behind a lock are a value whenever nobody has it, with extensions that are 0. Who has it alone has the value, and gives it back
-//! as bytes; who has it to read has a copy, which is never dropped. No pointer reaches it where it lies.
+//! The bytes behind a free lock are a value, with extensions that are 0. An exclusive holder has the value,
+//! and gives it back as bytes; a reader has a copy, which is never dropped. No pointer reaches it where it
+//! lies.
 
 use super::wait;
 use crate::bytes::{self, take};
@@ -26,21 +27,23 @@ use vgas::{GlobalAddress, NodeId, Rank};
 /// Most bytes of a value that travels with its lock: what every network has in a message.
 const BYTES_MAX: usize = 2048;
 
-/// What lies there.
+/// Content of the lock's place.
 #[derive(Portable)]
 #[repr(C)]
 pub(super) struct Held<T: Portable> {
-    /// What its home and those who have it alone write: see [`poison_of`].
+    /// Written by its home and by exclusive holders: see [`poison_of`].
     pub poison: u64,
     pub value: T,
 }
 
-/// A value that one at a time has, as [`std::sync::Mutex`]: whoever locks it gets the value, and others wait for it, in the order in which
-/// they have come. 16 bytes, shareable: ranks have it in what is lent to them, and in boxes.
+/// A value that one thread at a time holds, as [`std::sync::Mutex`]: locking it yields the value, and other
+/// threads wait for it, in the order of their requests. 16 bytes, shareable: ranks have it in loans and in
+/// boxes.
 ///
-/// To lock it is a message to its home and the answer, with the value; to give it back is another. A value of up to 2 KiB; of more, lock a
-/// [`DBox`]. Who waits sleeps, and serves messages meanwhile. A rank that ends while it has it ends the job. A guard that is forgotten
-/// (`mem::forget`) has the lock for ever: whoever then locks or drops it waits for ever. No checkpoint is taken while a guard exists
+/// To lock it is a message to its home and the answer, with the value; to give it back is another. A value of
+/// up to 2 KiB; of more, lock a [`DBox`]. A waiting thread sleeps, and serves messages meanwhile. A rank that
+/// ends while it has it ends the job. A forgotten guard (`mem::forget`) holds the lock for ever: a later lock
+/// or drop of the mutex waits for ever. No checkpoint is taken while a guard exists
 /// ([`Objects::checkpoint`](crate::Objects::checkpoint)).
 ///
 /// ```no_run
@@ -57,7 +60,7 @@ pub(super) struct Held<T: Portable> {
 /// # }
 /// ```
 ///
-/// What is in it leaves it only by its owner, or behind a guard:
+/// Its content leaves it only by its owner, or behind a guard:
 ///
 /// ```compile_fail,E0277
 /// # use vgas_objects::sync::DMutex;
@@ -75,32 +78,34 @@ pub struct DMutex<T: Portable> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody has panicked who had it alone: the value may be half changed. [`DMutex::clear_poison`] says that it is not.
+    /// A thread panicked while it held it exclusively: the value may be half changed.
+    /// [`DMutex::clear_poison`] says that it is not.
     #[error("who had the lock at {0:#x} has panicked: its value may be half changed")]
     Poisoned(u64),
-    /// What was to be done with it ([`DMutex::with`]) has panicked: its value may be half changed, and is poisoned.
+    /// The closure ([`DMutex::with`]) has panicked: its value may be half changed, and is poisoned.
     #[error("what was done with a lock has panicked on {rank}: {message}")]
     Panicked {
-        /// Where.
+        /// The rank where it ran.
         rank: Rank,
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
-    /// Who had it alone was on a node that is lost: the value is as it was before. [`DMutex::clear_poison`] says that it may be used.
+    /// The exclusive holder was on a lost node: the value is as it was before. [`DMutex::clear_poison`] says
+    /// that it may be used.
     #[error("who had the lock at {at:#x} was on {node}, which is lost: its value is as it was before")]
     Left {
-        /// Where the lock is in its rank's part of the heap.
+        /// Offset of the lock in its rank's part of the heap.
         at: u64,
         /// The lost node.
         node: NodeId,
     },
-    /// Who had it alone was on a node that is lost, and has passed on objects meanwhile, which may have come out of it: the value is gone, for they
-    /// would have two owners. [`DMutex::clear_poison`] does not help.
+    /// The exclusive holder was on a lost node, and has passed on objects meanwhile, which may have come out
+    /// of it: the value is gone, for they would have two owners. [`DMutex::clear_poison`] does not help.
     #[error(
         "who had the lock at {at:#x} was on {node}, which is lost, and has passed on objects, which may be of its value: that is gone"
     )]
     Given {
-        /// Where the lock is in its rank's part of the heap.
+        /// Offset of the lock in its rank's part of the heap.
         at: u64,
         /// The lost node.
         node: NodeId,
@@ -111,7 +116,7 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// What a home does not answer to who waits.
+    /// An answer that a home never gives to a waiter.
     pub(super) fn busy() -> Self {
         ObjectError::Usage("a lock that was waited for is busy".into()).into()
     }
@@ -147,7 +152,7 @@ unsafe impl<T: Portable> Sync for DMutex<T> {}
 // SAFETY: what changes lies behind the lock, and is never read through a copy.
 unsafe impl<T: Portable> Shareable for DMutex<T> {}
 
-/// Whether a lock's value is whole, by what it begins with.
+/// Checks that a lock's value is whole, by its first word.
 pub(super) fn poison_of(poison: u64, at: u64) -> Result<(), LockError> {
     match poison {
         0 => Ok(()),
@@ -180,7 +185,7 @@ impl At {
         wait::call::<LockService>(self.node, request).map_err(|error| self.cannot_be_had::<T>(error, here))
     }
 
-    /// An error of who uses it.
+    /// Makes the error for the caller.
     pub fn cannot_be_had<T: Portable>(
         self,
         error: ObjectError,
@@ -190,7 +195,7 @@ impl At {
         cannot_be_had::<DMutex<T>>(error, at, here)
     }
 
-    /// Takes the lock: the value's bytes; none if somebody has it, and it was only tried.
+    /// Takes the lock and returns the value's bytes; none if it is held, with `try_only`.
     #[track_caller]
     pub fn lock<T: Portable>(self, shared: bool, try_only: bool) -> Result<Option<Vec<u8>>, LockError> {
         const {
@@ -211,7 +216,7 @@ impl At {
         }
     }
 
-    /// The value's bytes, when nobody has it alone.
+    /// Returns the value's bytes, once there is no exclusive holder.
     #[track_caller]
     pub fn copy<T: Portable>(self) -> Result<Vec<u8>, LockError> {
         let Self { owner, offset, .. } = self;
@@ -222,7 +227,8 @@ impl At {
         }
     }
 
-    /// Gives it back; `gives`: with a value that leads to objects. What goes wrong is a lost home, and with it the job.
+    /// Gives it back; `gives`: with a value that leads to objects. It fails only if the home is lost, and
+    /// with it the job.
     pub fn unlock(self, changed: Option<Vec<u8>>, gives: bool) {
         let Self { owner, offset, node } = self;
         if changed.is_some()
@@ -290,10 +296,10 @@ impl<T: Portable> DMutex<T> {
         }
     }
 
-    /// Waits until nobody else has it, and has it then: its value is that of the guard.
+    /// Waits until it is free and takes it: the guard has its value.
     ///
     /// # Errors
-    /// When it is poisoned, who had it is lost, or its home is.
+    /// If it is poisoned, or its holder or its home is lost.
     #[track_caller]
     pub fn lock(&self) -> Result<Guard<'_, T>, LockError> {
         match self.have(false)? {
@@ -302,7 +308,7 @@ impl<T: Portable> DMutex<T> {
         }
     }
 
-    /// [`DMutex::lock`], if nobody has it or waits for it.
+    /// [`DMutex::lock`], if it is free and has no waiters.
     ///
     /// # Errors
     /// As there.
@@ -311,7 +317,7 @@ impl<T: Portable> DMutex<T> {
         self.have(true)?.map(Guard::unless_poisoned).transpose()
     }
 
-    /// Says that a value is whole, though somebody has panicked who had it, or is lost.
+    /// Declares a value whole, although a holder has panicked or is lost.
     ///
     /// # Errors
     /// When its home is lost; and [`LockError::Given`].
@@ -336,7 +342,7 @@ impl<T: Portable> DMutex<T> {
         Ok(found.and_then(|bytes| Guard::of(at, &bytes)))
     }
 
-    /// The value, when all who had it have given it back.
+    /// Returns the value, once all holders have released it.
     ///
     /// # Errors
     /// When its home is lost.
@@ -346,7 +352,8 @@ impl<T: Portable> DMutex<T> {
         this.take()
     }
 
-    /// Takes the value out, and frees its place: nobody else has the lock, but what they have given back may be on its way.
+    /// Takes the value out, and frees its place: the lock has no other holder, but their releases may be in
+    /// flight.
     #[track_caller]
     fn take(&mut self) -> Result<T, LockError> {
         let at = self.at()?;
@@ -406,7 +413,7 @@ fn notify_home(home: NodeId, owner: u32, offset: u64) -> Result<(), ObjectError>
 }
 
 impl<T: Portable> Guard<'_, T> {
-    /// Of bytes that a home has given to this thread alone; none if they are not as many.
+    /// Makes a guard from bytes that a home has given to this thread alone; none if their number is wrong.
     pub(super) fn of(at: At, bytes: &[u8]) -> Option<Self> {
         (bytes.len() == size_of::<Held<T>>()).then(|| {
             // SAFETY: it is this guard's alone.
@@ -424,7 +431,7 @@ impl<T: Portable> Guard<'_, T> {
         self.at
     }
 
-    /// The bytes of its value, for who gives it back in another way.
+    /// Returns the bytes of its value, for a caller that gives it back in another way.
     pub(super) fn leave(self) -> (At, Vec<u8>) {
         let mut this = ManuallyDrop::new(self);
         let (at, bytes) = (this.at, bytes_of(&mut **this.held));

@@ -1,8 +1,9 @@
-//! What a rank has sent into a channel and its home has not taken yet.
+//! Values sent by a rank that the channel's home has not taken yet.
 //!
-//! One message is in flight at a time; what is sent meanwhile follows together in the next one, so that a stream takes fewer messages
-//! the faster it comes. Whoever waits drives it, and where nobody does, a thread that sleeps unless something is left behind
-//! (the *driver*). Units of senders are kept here, as in `units.rs`, until a sender of this rank is dropped.
+//! One message is in flight at a time; what is sent meanwhile follows together in the next one, so that a
+//! stream takes fewer messages the faster it comes. Waiting threads drive it, and without one, a thread that
+//! sleeps unless something is left behind (the *driver*). Units of senders are kept here, as in `units.rs`,
+//! until a sender of this rank is dropped.
 
 use super::wait;
 use crate::Portable;
@@ -22,16 +23,16 @@ const DRAWN: u64 = 1 << 20;
 
 /// Most bytes of values in a message.
 pub(super) const BATCH_BYTES: usize = 8 << 10;
-/// How long who only tries waits for what this rank has sent before.
+/// Time that `try_send` waits for values that this rank has sent before.
 const TRIED_FOR: Duration = Duration::from_millis(1);
 
-/// Which channel: its node and its number there.
+/// Identity of a channel: its node and its number there.
 pub(super) type Name = (u32, u64);
 
 /// Drops so many values that are in bytes.
 pub(super) type Discard = fn(&[u8], usize);
 
-/// How a channel's values are sent.
+/// Parameters of a channel's values.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
     /// Values that this rank may have on their way.
@@ -46,7 +47,7 @@ pub(super) struct Kind {
 pub(super) enum Unsent {
     Full,
     Disconnected,
-    /// Whoever receives was on this node, which is lost.
+    /// The receiver was on this node, which is lost.
     Gone(NodeId),
     Lost(Box<ObjectError>),
 }
@@ -69,7 +70,7 @@ struct State {
     /// Units of senders that are kept, and that are to be given back when all is sent.
     units: u64,
     left: u64,
-    /// What follows the message that is in flight.
+    /// Values for the message after the one in flight.
     values: Vec<u8>,
     count: usize,
     in_flight: Option<PendingCall<Answer>>,
@@ -81,17 +82,17 @@ struct State {
     is_closed: bool,
     /// Its home cannot be had: what was sent is gone.
     is_broken: bool,
-    /// A lost node where whoever receives was, of which no sender has heard: values were refused for it.
+    /// A lost node of the receiver that no sender was told of: values were refused for it.
     lost: Option<NodeId>,
-    /// What nobody receives, and is dropped where a program's `Drop` may do anything.
+    /// Values without a receiver, to be dropped where a program's `Drop` may do anything.
     refused: Refused,
-    /// Whether the driver knows of it.
+    /// True if the driver knows of it.
     is_driven: bool,
 }
 
-/// Waits until the homes have all that this thread has sent: before others go on with what it passes to them, senders among it, which
-/// they may send through, or drop, at once. Where a channel has room for all, that is an answer's time; else the thread would have had
-/// to wait before, if less were on its way.
+/// Waits until the homes have all that this thread has sent: before others go on with what it passes to them,
+/// senders among it, which they may send through, or drop, at once. If the channels have room for all, that
+/// takes one answer's time; otherwise the thread would have had to wait earlier anyway.
 pub(crate) fn settle() -> Result<(), ObjectError> {
     let all = SENT.take();
     all.into_iter()
@@ -99,9 +100,9 @@ pub(crate) fn settle() -> Result<(), ObjectError> {
 }
 
 thread_local! {
-    /// Where this thread has sent, and the number of the last value there.
+    /// Queues that this thread has sent to, and the number of the last value there.
     static SENT: RefCell<Vec<(Arc<Outlet>, u64)>> = const { RefCell::new(Vec::new()) };
-    /// Whether a sender was visited.
+    /// True if a sender was visited.
     static IS_SENDER_THERE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -120,7 +121,7 @@ pub(super) fn settle_for<T: Portable>(passed_on: &T) -> Result<(), ObjectError> 
     if IS_SENDER_THERE.get() { settle() } else { Ok(()) }
 }
 
-/// Values that nobody receives.
+/// Values without a receiver.
 #[derive(Default)]
 struct Refused {
     values: Vec<u8>,
@@ -136,7 +137,7 @@ impl State {
         self.flying + self.count < most
     }
 
-    /// Whether all that was sent is at the home, or on its way there.
+    /// Returns true if all values are at the home, or in flight to it.
     fn is_sent(&self) -> bool {
         self.count == 0 && self.in_flight.as_ref().is_none_or(PendingCall::is_sent)
     }
@@ -146,7 +147,7 @@ impl State {
         self.left == 0 && self.is_sent()
     }
 
-    /// The home cannot be had: nothing is in flight any more, and nothing follows. Nobody is to wait for it.
+    /// The home cannot be had: nothing is in flight any more, and nothing follows. Releases its waiters.
     fn give_up(&mut self) {
         self.is_broken = true;
         (self.in_flight, self.left) = (None, 0);
@@ -154,7 +155,7 @@ impl State {
         self.refuse();
     }
 
-    /// What is to follow is dropped.
+    /// Moves the queued values to the refused ones.
     fn refuse(&mut self) {
         self.refused.count += std::mem::take(&mut self.count);
         self.refused.values.append(&mut self.values);
@@ -167,7 +168,8 @@ fn outlets<R>(work: impl FnOnce(&mut FxHashMap<Name, Arc<Outlet>>) -> R) -> R {
     work(OUTLETS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// Whether the node of a channel exists: an earlier job, which has left the name in a heap, may have had more.
+/// Returns true if the node of a channel exists: an earlier job, which has left the name in a heap, may have
+/// had more nodes.
 fn has_node((node, _): Name) -> bool {
     job().is_ok_and(|job| node < job.nodes())
 }
@@ -181,7 +183,8 @@ pub(super) fn outlet(name: Name, kind: Kind) -> Arc<Outlet> {
     outlets(|all| all.entry(name).or_insert_with(new).clone())
 }
 
-/// Whether nothing of what this rank has sent into a channel, or is to say to it, is still here: whatever it asks next comes after.
+/// Returns true if all that this rank has sent into a channel, or is to report to it, has left: its next
+/// request comes after.
 pub(super) fn has_left(name: Name) -> bool {
     let outlet = outlets(|all| all.get(&name).cloned());
     outlet.is_none_or(|outlet| outlet.state().has_left())
@@ -210,7 +213,7 @@ impl Outlet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets it, if it has nothing to remember, and nobody uses it.
+    /// Forgets it, if it has no state and is unused.
     fn forget(self: Arc<Self>) {
         outlets(|all| {
             // The table's, and this one.
@@ -260,7 +263,7 @@ impl Outlet {
         self.begin(state)
     }
 
-    /// Drops what nobody receives.
+    /// Drops values without a receiver.
     fn discard(&self) {
         let Refused { values, count } = std::mem::take(&mut self.state().refused);
         if count > 0 {
@@ -299,7 +302,7 @@ impl Outlet {
         }
     }
 
-    /// What who uses a channel hears whose home cannot be had.
+    /// Makes the error for users of a channel whose home cannot be reached.
     fn broken(&self) -> ObjectError {
         let home = NodeId(self.name.0);
         let asked = job().and_then(|job| {
@@ -368,7 +371,7 @@ impl Outlet {
         }
     }
 
-    /// Waits until the home has taken all; false: nobody receives.
+    /// Waits until the home has taken all; false: the receiver is gone.
     pub fn flush(&self) -> Result<bool, Unsent> {
         self.until(None, |state| state.count == 0 && state.in_flight.is_none())?;
         let mut state = self.state();
@@ -414,7 +417,8 @@ impl Outlet {
         }
     }
 
-    /// One sender less; what is kept of others is given back with it: who receives is to know when nobody can send.
+    /// Removes one sender; gives back the kept units of others with it: the receiver must learn when there
+    /// are no senders left.
     pub fn leave(self: &Arc<Self>) -> Result<(), ObjectError> {
         if has_node(self.name) {
             let mut state = self.state();
@@ -433,7 +437,7 @@ impl Outlet {
         }
     }
 
-    /// Whether the driver has nothing to do with it any more.
+    /// Returns true if the driver is done with it.
     fn is_over(&self) -> bool {
         let is_lost = self.go_on().is_err();
         let mut state = self.state();
@@ -447,7 +451,7 @@ fn misunderstood((node, channel): Name) -> ObjectError {
     ObjectError::Usage(format!("the channel {channel} of {} was not understood there", NodeId(node)))
 }
 
-/// The thread that drives outlets nobody waits for.
+/// The thread that drives queues without a waiting thread.
 struct Driver {
     outlets: Mutex<(bool, Vec<Arc<Outlet>>)>,
     more: Condvar,

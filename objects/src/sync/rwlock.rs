@@ -10,9 +10,9 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
-/// A value that one at a time has to write, or several to read, as [`std::sync::RwLock`]; otherwise as a [`DMutex`], and as many messages.
-/// Who waits to write is not passed by those who come later to read:
-/// who has it to read must not ask for it again.
+/// A value that one at a time has to write, or several to read, as [`std::sync::RwLock`]; otherwise as a
+/// [`DMutex`], and as many messages. Later readers do not pass a waiting writer: a thread that holds it for
+/// reading must not lock it again.
 #[derive(Portable, Shareable)]
 pub struct DRwLock<T: Shareable> {
     lock: DMutex<T>,
@@ -28,7 +28,7 @@ impl<T: Shareable> DRwLock<T> {
         Self { lock: DMutex::new(value) }
     }
 
-    /// Waits until nobody has it, and has it to write.
+    /// Waits until it is free, and takes it for writing.
     ///
     /// # Errors
     /// As [`DMutex::lock`].
@@ -37,7 +37,7 @@ impl<T: Shareable> DRwLock<T> {
         self.lock.lock()
     }
 
-    /// [`DRwLock::write`], if nobody has it or waits for it.
+    /// [`DRwLock::write`], if it is free and has no waiters.
     ///
     /// # Errors
     /// As there.
@@ -46,7 +46,7 @@ impl<T: Shareable> DRwLock<T> {
         self.lock.try_lock()
     }
 
-    /// Waits until nobody has it to write, and has it to read, with a copy of the value.
+    /// Waits until there is no writer, and takes it for reading, with a copy of the value.
     ///
     /// # Errors
     /// As [`DMutex::lock`].
@@ -55,7 +55,7 @@ impl<T: Shareable> DRwLock<T> {
         self.have_to_read(false)?.ok_or_else(LockError::busy)
     }
 
-    /// [`DRwLock::read`], if nobody has it to write or waits for it.
+    /// [`DRwLock::read`], if there is no writer and no waiters.
     ///
     /// # Errors
     /// As there.
@@ -75,7 +75,7 @@ impl<T: Shareable> DRwLock<T> {
         poison_of(guard.held.poison, at.offset).map(|()| Some(guard))
     }
 
-    /// The value as it is, when nobody has it to write: a message and its answer, and nobody waits for this rank.
+    /// Returns the value, once there is no writer: a message and its answer, without holding the lock.
     ///
     /// # Errors
     /// As [`DMutex::lock`].
@@ -100,7 +100,7 @@ impl<T: Shareable> DRwLock<T> {
         self.lock.clear_poison()
     }
 
-    /// The value, when all who had it have given it back.
+    /// Returns the value, once all holders have released it.
     ///
     /// # Errors
     /// When its home is lost.

@@ -1,8 +1,10 @@
-//! What this rank has of others' counted values beyond its handles: units, so that clones and drops need no message.
+//! Units of others' counted values that this rank keeps beyond its handles, so that clones and drops need no
+//! message.
 //!
-//! Each handle is one unit, of an owner or of a watcher ([`super::count`]). A value's home counts all units: of handles, and of what ranks keep here.
-//! A clone takes one from here, or draws many at once; a drop puts one here. What is here is given back in batches, and whoever gives
-//! back the last of a value drops it. So no unit is lost or doubled, wherever handles travel meanwhile.
+//! Each handle is one unit, of an owner or of a watcher ([`super::count`]). A value's home counts all units:
+//! of handles, and of what ranks keep here. A clone takes one from here, or draws many at once; a drop puts
+//! one here. Units kept here are given back in batches, and the rank that gives back a value's last drops it.
+//! So no unit is lost or doubled, wherever handles travel meanwhile.
 
 use super::count::{Over, owners, watchers};
 use crate::word::Word;
@@ -37,12 +39,12 @@ impl Units {
         self.kept.len() >= KEPT
     }
 
-    /// What is given back of one value.
+    /// Returns the units to give back of one value.
     pub fn give(&mut self, word: Word) -> u64 {
         self.kept.remove(&word).map_or(0, |(units, _)| units)
     }
 
-    /// What is given back of all.
+    /// Returns the units to give back of all.
     pub fn give_all(&mut self) -> Vec<(Word, u64, End)> {
         let all = self.kept.drain().map(|(word, (units, end))| (word, units, end));
         all.filter(|(_, units, _)| *units > 0).collect()
@@ -58,7 +60,7 @@ mod tests {
 
     const RANKS: usize = 3;
 
-    /// What a home counts, and has seen to be over.
+    /// Model of a home: its count, and the parts that are over.
     struct Home {
         count: u64,
         values: u32,
@@ -80,9 +82,9 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: whatever ranks clone, watch, pass on, drop and give back, the home counts what there is; the value ends once, when and
-        /// only when nobody owns it, and its place, when nobody watches it either, and everything was given back. Rank 0 is the home,
-        /// which keeps nothing.
+        /// Goal: whatever ranks clone, watch, pass on, drop and give back, the home's count is exact; the
+        /// value ends once, when and only when it has no owners, and its place, when it has no watchers
+        /// either, and everything was given back. Rank 0 is the home, which keeps nothing.
         #[test]
         fn no_unit_is_lost_or_doubled(acts in proptest::collection::vec((0..7u8, 0..RANKS, 0..RANKS), 0..200)) {
             let word = Word::new(64, Colour(0)).unwrap();

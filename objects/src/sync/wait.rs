@@ -51,7 +51,7 @@ pub(super) fn call<S: Service>(node: NodeId, request: &S::Request) -> Result<S::
     answer(job()?.start_call::<S>(node, request)?)
 }
 
-/// In what tasks wait for each other by: whoever gets it, is told so.
+/// A value of types by which tasks wait for each other: receiving one is noted.
 #[derive(Debug)]
 pub(super) struct Meets;
 

@@ -11,7 +11,7 @@ const RANKS: usize = 3;
 const DRAWN: u64 = 2;
 /// Units of owners, and of watchers, that all have together.
 const UNITS: u64 = 2;
-/// What is in flight at a time.
+/// Number of operations in flight at a time.
 const DEEDS: usize = 2;
 
 /// A mistake.
@@ -21,17 +21,17 @@ enum Mistake {
     NoWatcherOfOwners,
     /// It is not given back.
     KeptWatcherOfOwners,
-    /// Who becomes an owner adds first, and looks afterwards.
+    /// An upgrade adds first, and looks afterwards.
     AddsFirst,
-    /// Who wants to write looks at the owners only.
+    /// A writer looks at the owners only.
     LooksAtOwnersOnly,
     /// And at the watchers, in a second look.
     LooksTwice,
     /// A unit of those that are drawn is not kept.
     LosesUnit,
-    /// Who takes the value out does not compare what is there.
+    /// A thread that takes the value out does not compare the count.
     TakesWithoutComparing,
-    /// Who writes does not give back what its rank keeps.
+    /// A writer does not give back the units that its rank keeps.
     ForgetsKept,
 }
 
@@ -46,7 +46,7 @@ const MISTAKES: [Mistake; 8] = [
     Mistake::ForgetsKept,
 ];
 
-/// What a thread is about to do, or is within.
+/// An operation that a thread is about to do, or is within.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Deed {
     /// These units are on their way to the count.
@@ -67,7 +67,7 @@ enum Deed {
     TakeOut(u64),
 }
 
-/// What a rank has.
+/// State of a rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Has {
     handles: u64,
@@ -119,7 +119,7 @@ impl State {
         self
     }
 
-    /// What must hold in each state.
+    /// Checks the invariants of a state.
     fn check(&self) -> Result<(), String> {
         let units = self.units();
         if owners(units) > 0 && !self.has_value {
@@ -148,7 +148,7 @@ impl Walk {
         self.mistake == Some(mistake)
     }
 
-    /// What is over, as the product says it, or as a mistake has it.
+    /// Returns the parts that are over, by the product's code, or by a planted mistake.
     fn over(&self, was: u64, given: u64) -> Over {
         if !self.is(Mistake::NoWatcherOfOwners) {
             return over(was, given);
@@ -217,7 +217,7 @@ impl Walk {
         }
     }
 
-    /// What a rank may begin: some deed of its handles that are not in use.
+    /// Returns the operations that a rank may begin: on its handles that are not in use.
     fn begin(&self, state: &State, rank: usize) -> Vec<Next> {
         let has = &state.ranks[rank];
         let of = |deed: &dyn Fn(&Deed) -> bool| has.deeds.iter().filter(|one| deed(one)).count() as u64;
@@ -391,7 +391,8 @@ impl Walk {
     }
 }
 
-/// Goal: in whatever order ranks do what they may, nobody owns what is dropped, has what is free, or writes beside others, and nothing is left.
+/// Goal: in whatever order ranks act, a dropped value is never owned, a freed one never used, a writer is
+/// alone, and nothing is left.
 #[test]
 fn nobody_has_what_is_over() {
     let mut walk = Walk { mistake: None, found: None };

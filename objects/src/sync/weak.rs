@@ -1,4 +1,4 @@
-//! Who knows of a value with several owners, and does not keep it.
+//! Weak handles of a value with several owners, which do not keep it.
 
 use super::arc::{Counted, DArc, count_of, keep, one_less, one_more};
 use super::count::{DRAWN, OWNER, WATCHER, has_room, owners, upgraded, watchers};
@@ -9,13 +9,15 @@ use crate::{Layout, Portable, Shareable};
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-/// One who knows of a value of a [`DArc`], and does not keep it, as [`std::sync::Weak`]: what children have of their parents, and caches of what
-/// they would find again. 16 bytes, portable and shareable. The value's place in the heap stays for it.
+/// A weak handle of a value of a [`DArc`], which does not keep it, as [`std::sync::Weak`]: for links from
+/// children to parents, and for caches. 16 bytes, portable and shareable. The value's place in the heap stays
+/// for it.
 ///
-/// Cloning and dropping cost no message, as of a [`DArc`]. Becoming an owner is an update of the value's count: of another node's value a rank's first
-/// takes two messages and their answers, and others none. What cannot be seen is whether the *handles* are gone: what ranks
-/// keep of the count for owners to come is an owner, until they give it back, at the latest at the next
-/// [`Objects::barrier`](crate::Objects::barrier). So an upgrade may find a value that nobody has any more, and never one that is dropped.
+/// Cloning and dropping cost no message, as of a [`DArc`]. Becoming an owner is an update of the value's
+/// count: of another node's value a rank's first takes two messages and their answers, and others none. It
+/// cannot observe the end of the *handles*: units that ranks keep for future owners count as an owner, until
+/// they are given back, at the latest at the next [`Objects::barrier`](crate::Objects::barrier). So an
+/// upgrade may find a value without handles, and never one that is dropped.
 ///
 /// ```
 /// use vgas_objects::sync::{DArc, DMutex, DWeak};
@@ -80,7 +82,7 @@ unsafe impl<T: Shareable> Portable for DWeak<T> {
 unsafe impl<T: Shareable> Shareable for DWeak<T> {}
 
 impl<T: Shareable> DWeak<T> {
-    /// Of no value: an upgrade finds nothing.
+    /// Returns a handle of no value: an upgrade finds nothing.
     pub const fn new() -> Self {
         Self { of: None }
     }
@@ -148,13 +150,13 @@ impl<T: Shareable> DWeak<T> {
         Ok(Self::of(word))
     }
 
-    /// Whether two are of one value, or both of none.
+    /// Returns true if two are of one value, or both of none.
     pub fn is_same(this: &Self, other: &Self) -> bool {
         this.word() == other.word()
     }
 
-    /// How many owners the value has, as [`DArc::strong_count`] counts. What this rank keeps is given back for it, and the value dropped if that was the
-    /// last of it.
+    /// Returns the number of owners of the value, as [`DArc::strong_count`] counts. The units that this rank
+    /// keeps are given back for it, and the value dropped if they were the last.
     ///
     /// # Errors
     /// When the count cannot be had.
@@ -163,7 +165,8 @@ impl<T: Shareable> DWeak<T> {
         self.word().map_or(Ok(0), |word| Ok(owners(count_of::<T>(word)?) as usize))
     }
 
-    /// How many of these there are of the value, with this one, as [`DArc::weak_count`] counts; as of std's, 0 where the value is gone.
+    /// Returns the number of weak handles of the value, with this one, as [`DArc::weak_count`] counts; as
+    /// std's, 0 if the value is gone.
     ///
     /// # Errors
     /// When the count cannot be had.
@@ -183,7 +186,7 @@ impl<T: Shareable> Default for DWeak<T> {
 
 impl<T: Shareable> Clone for DWeak<T> {
     /// # Panics
-    /// Where [`DWeak::try_clone`] has an error.
+    /// If [`DWeak::try_clone`] fails.
     #[track_caller]
     fn clone(&self) -> Self {
         match Self::try_clone(self) {

@@ -8,7 +8,7 @@ use crate::task::{Task, TaskError, number_of, run_here, spawn_to, task_of};
 use std::panic::Location;
 use vgas::Rank;
 
-/// What travels to the lock.
+/// Closure's arguments on their way to the lock.
 #[derive(Portable)]
 struct Work<A: Portable> {
     owner: u32,
@@ -19,16 +19,16 @@ struct Work<A: Portable> {
     argument: A,
 }
 
-/// How it has ended there.
+/// Result of the closure there.
 #[derive(Portable)]
 enum Ended<R: Portable> {
     Returned(R),
     Poisoned,
-    /// Who had it was on this node.
+    /// The previous holder was on this node.
     Left(u32),
     /// The same, and objects were passed on.
     Given(u32),
-    /// The home says why to who asks it.
+    /// The home has an error, and returns it when asked directly.
     Failed,
 }
 

@@ -1,8 +1,10 @@
 //! When a thread that waits for a task must not run others meanwhile: they would lie above it on its stack, and what they wait for might be
 //! done by it only afterwards.
 //!
-//! * *It has a lock.* Whoever else wants that would wait for a thread that cannot go on before it has ended itself.
-//! * *Channels, conditions or barriers are used in this process.* Which task waits for which, nobody can see.
+//! * *It holds a lock.* Another thread that wants it would wait for one that cannot continue before this one
+//!   has ended.
+//! * *Channels, conditions or barriers are used in this process.* The dependencies between tasks are then
+//!   unknown.
 //!
 //! It still runs the task that it waits for, if that has not begun: it waits for its end in any case. For others a worker takes its place
 //! ([`super::spare`]).
@@ -15,7 +17,7 @@ thread_local! {
     static HELD: Arc<AtomicU32> = Arc::default();
 }
 
-/// Whether tasks of this process may wait for each other.
+/// True if tasks of this process may wait for each other.
 static MEET: AtomicBool = AtomicBool::new(false);
 
 /// That a thread has a lock, until dropped, wherever that is.
@@ -45,12 +47,12 @@ pub(crate) fn meet() {
     }
 }
 
-/// Whether tasks of this process may wait for each other.
+/// Returns true if tasks of this process may wait for each other.
 pub(super) fn do_meet() -> bool {
     MEET.load(Ordering::Relaxed)
 }
 
-/// Whether this thread runs no task but the one that it waits for.
+/// Returns true if this thread runs no task but the one that it waits for.
 pub(super) fn is_alone() -> bool {
     do_meet() || HELD.with(|held| held.load(Ordering::Relaxed) > 0)
 }

@@ -19,7 +19,7 @@ impl<L, R> std::fmt::Debug for Call<L, R> {
     }
 }
 
-/// What a [`Call`] owns: nothing in it is borrowed.
+/// Owned arguments of a [`Call`]: nothing in them is borrowed.
 pub trait Owned: Lent<'static> + 'static {}
 
 impl Owned for () {}
@@ -135,7 +135,7 @@ impl ByValue {
     }
 }
 
-/// What a task sees of an argument.
+/// The type of an argument inside the task.
 #[doc(hidden)]
 pub trait Argument {
     type Value;
@@ -183,7 +183,7 @@ impl<X> Argument for Given<X> {
 /// }
 /// ```
 ///
-/// What is not named is not there, and what means nothing elsewhere cannot be named:
+/// Variables that are not named are unavailable, and only portable ones can be named:
 ///
 /// ```compile_fail,E0308
 /// # use vgas_objects::call;

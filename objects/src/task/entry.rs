@@ -112,7 +112,7 @@ pub(super) fn code_of(number: u32) -> Option<Code> {
 /// # fn is_lent(_: Task<(&DBox<u64>, ()), u64>) {} is_lent(of);
 /// ```
 ///
-/// What it needs, it is given: where it runs, nothing else is.
+/// It captures nothing: its arguments are all that it has where it runs.
 ///
 /// ```compile_fail,E0308
 /// # use vgas_objects::task;

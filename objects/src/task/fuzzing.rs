@@ -8,7 +8,7 @@ use super::travel::any_words;
 use crate::task;
 use vgas::Rank;
 
-/// What the task of this file is lent and given.
+/// Arguments of this file's task.
 type Own<'s> = ((&'s mut [u32; 3], &'s u8), u64);
 
 /// Bytes of that.
@@ -25,8 +25,9 @@ fn own() -> Task<((&'static mut [u32; 3], &'static u8), u64), u64> {
     })
 }
 
-/// A message: how many ranks there are, how many words, the words, and the bytes that come with them. What it names is run with these
-/// bytes if it is the task of this file; whatever else it names is a task of the program, or nothing.
+/// A message: how many ranks there are, how many words, the words, and the bytes that come with them. A
+/// message that names the task of this file runs it with these bytes; any other names a task of the program,
+/// or nothing.
 pub fn objects_tasks(bytes: &[u8]) {
     let &[ranks, count, ref rest @ ..] = bytes else { return };
     let (words, arguments) = rest.split_at(rest.len().min(4 * usize::from(count)));
@@ -44,7 +45,7 @@ pub fn objects_tasks(bytes: &[u8]) {
     outcome.into_iter().for_each(|bytes| outcome_of(&bytes));
 }
 
-/// How a task has ended, that was lent three numbers and returns one.
+/// Decodes the end of a task that was lent three numbers and returns one.
 pub(crate) fn outcome(bytes: &[u8]) {
     outcome_of(bytes);
 }

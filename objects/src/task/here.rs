@@ -7,7 +7,7 @@ use super::{TaskError, rank};
 use crate::portable::Portable;
 use vgas::Rank;
 
-/// What a task is called in every process of the job.
+/// Returns a task's number, which is the same in every process of the job.
 pub(crate) fn number_of<A, R>(task: Task<A, R>) -> Option<u32> {
     task.number()
 }

@@ -1,4 +1,4 @@
-//! A task that was begun by this process: what it is called with until somebody begins it, and how it has ended after.
+//! A task that this process has spawned: its arguments until it begins, and its result afterwards.
 //!
 //! While a task stays in its process, its arguments and its result are the values themselves. They become bytes when it leaves, and only
 //! then.
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use vgas::{NodeId, Rank, Runtime};
 
-/// Where a task may go that has not begun.
+/// Ranks that a task may go to before it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Leaves {
@@ -38,35 +38,35 @@ pub(super) struct Packed {
     /// The number of its code.
     pub entry: u32,
     pub arguments: Vec<u8>,
-    /// Whether these lead to objects.
+    /// True if these lead to objects.
     pub gives: bool,
-    /// Who has begun it, and under which number; none: this process.
+    /// The spawning rank, and the task's number there; none: this process.
     pub origin: Option<(Rank, u64)>,
-    /// How often it has left already.
+    /// Number of times it has left.
     pub hops: u8,
 }
 
-/// What waits in a queue, or was sent away.
+/// A task in a queue, or on another rank.
 pub(super) trait Work: Send + Sync {
-    /// Runs it here, unless somebody has begun it: whether this one has. With `is_over`, it ends without having run.
+    /// Runs it here, unless it has begun; returns true if it did. With `is_over`, it ends without having run.
     fn run(&self, is_over: bool) -> bool;
 
-    /// Whether nobody has begun it.
+    /// Returns true if it has not begun.
     fn waits(&self) -> bool;
 
     fn leaves(&self) -> Leaves;
 
-    /// What another rank needs to run it, unless somebody has begun it; it is begun then.
+    /// Returns its packed form for another rank, unless it has begun; it has begun then.
     fn pack(&self) -> Option<Packed>;
 
-    /// How it has ended elsewhere.
+    /// Takes its result from another rank.
     fn came(self: Arc<Self>, from: Rank, outcome: Vec<u8>);
 
     /// As [`Work::came`] of a task that could not be sent.
     fn failed(&self, why: TaskError);
 
-    /// As [`Work::came`] of a task whose node is lost, where the heap goes on without it: what was lent is as it was, because nobody writes
-    /// what was passed on ([`crate::heap`]).
+    /// As [`Work::came`] of a task whose node is lost, in a heap that continues without it: loans are
+    /// unchanged, because values that were passed on are not written ([`crate::heap`]).
     fn lost(self: Arc<Self>, node: NodeId);
 
     /// The rank that has it passes something on, before it has ended. In handlers.
@@ -78,7 +78,7 @@ pub(super) trait Work: Send + Sync {
 
     fn is_over(&self) -> bool;
 
-    /// Whether it is over; else, its end will wake who waits in the endpoint.
+    /// Returns true if it is over; else, its end will wake the threads that wait in the endpoint.
     fn announce(&self) -> bool;
 }
 
@@ -87,29 +87,29 @@ pub(super) trait Returns<R>: Work {
     /// The result, once.
     fn take(&self) -> Option<Result<R, TaskError>>;
 
-    /// Nobody asks for its result: if it has failed, its scope is told.
+    /// Drops interest in its result: if it has failed, its scope is told.
     fn abandon(&self);
 
-    /// Whether it is over; else, its end will wake this one.
+    /// Returns true if it is over; else, its end will wake this waker.
     fn wakes(&self, waker: &Waker) -> bool;
 }
 
-/// What a scope waits for.
+/// Tasks that a scope waits for.
 #[derive(Default)]
 pub(super) struct Running {
     pub count: AtomicUsize,
     pub is_waited_for: AtomicBool,
-    /// What was lent to these is to be brought back.
+    /// Ended tasks whose loans are to be brought back.
     pub came: Mutex<Vec<Arc<dyn Work>>>,
     pub failures: Mutex<Failures>,
 }
 
-/// Of a scope's tasks.
+/// Failures of a scope's tasks.
 #[derive(Default)]
 pub(super) struct Failures {
-    /// How one has failed that nobody joined: the first.
+    /// Error of the first failed task that was not joined.
     pub untold: Option<TaskError>,
-    /// Whether who joined one was told that it has failed. Where that ends a scope early, others are dropped that failed with it.
+    /// True if a join has returned an error. If that ends a scope early, it drops others that failed with it.
     pub is_told: bool,
 }
 
@@ -152,7 +152,7 @@ pub(super) struct Job<'s, A: Arguments<'s>, R: Portable> {
     inner: Mutex<Inner<A::Lent, A::Given, R>>,
     task: Task<A, R>,
     leaves: Leaves,
-    /// Whether the rank that has it has passed something on.
+    /// True if the rank that has it has passed something on.
     has_given: AtomicBool,
     /// None: there is no heap, and it has ended.
     runtime: Option<&'static Runtime>,
@@ -183,7 +183,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
         Self { inner: Mutex::new(inner), task, leaves: Leaves::No, has_given, runtime: None, scope }
     }
 
-    /// How it has ended, once.
+    /// Takes its result, once.
     fn result(&self) -> Option<Result<R, TaskError>> {
         self.settle();
         let mut inner = self.inner();
@@ -200,7 +200,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it is called with, if it has not begun: it has then.
+    /// Takes its arguments, if it has not begun: it has then.
     fn begin(&self) -> Option<(A::Lent, A::Given)> {
         let mut inner = self.inner();
         match std::mem::replace(&mut inner.state, State::Begun) {
@@ -219,7 +219,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
         }
     }
 
-    /// Why nobody runs it here.
+    /// Returns the reason why it is not run here.
     fn stopped(&self) -> TaskError {
         let lost = self.runtime.and_then(|runtime| Some((runtime.rank(), *runtime.lost_nodes().first()?)));
         lost.map_or(TaskError::Stopped, |(rank, lost)| TaskError::Abandoned { rank, lost })
@@ -360,7 +360,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
     }
 }
 
-/// What bytes from another rank say: the result, after what was lent is back.
+/// Decodes bytes from another rank: the result, after loans are back.
 pub(super) fn settled<R: Portable>(from: Rank, outcome: &[u8], back: &[Back]) -> Result<R, TaskError> {
     let misread = TaskError::Misread(from);
     let Some((how, mut rest)) = outcome.split_first() else { return Err(misread) };

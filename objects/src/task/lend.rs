@@ -16,10 +16,10 @@ use vgas::{NodeId, Rank};
 /// Most bytes of what a task is lent and given, and of what it returns: as much as every network has in a message.
 pub(super) const BYTES_MAX: usize = 2048;
 
-/// What is lent to a task of a [`scope`](crate::scope): references to portable values, and several of them.
+/// Arguments lent to a task of a [`scope`](crate::scope): references to portable values, and several of them.
 ///
-/// Where the task runs, a reference means the bytes of the value: what it has in boxes is borrowed as from here. Through `&mut`, the value
-/// may be changed; it is here again, changed, when the task has ended.
+/// On the task's rank, a reference means the value's bytes: its boxes are borrowed as from here. Through
+/// `&mut`, the value may be changed; it is here again, changed, when the task has ended.
 ///
 /// # Safety
 /// `pack` writes, and `unpack` and `give_back` read, [`Lent::BYTES`] bytes.
@@ -32,13 +32,13 @@ pub unsafe trait Lent<'s>: Sized + Send {
     /// The same for another lifetime: a task accepts each, so that none can be told apart from the time for which it runs.
     #[doc(hidden)]
     type For<'a>: Lent<'a>;
-    /// What a value takes while a task runs with it.
+    /// Memory of a value while a task runs with it.
     #[doc(hidden)]
     type Frame;
     /// Bytes of it in a message.
     #[doc(hidden)]
     const BYTES: usize;
-    /// Whether something of it has links and may be changed.
+    /// True if it has links and may be changed.
     #[doc(hidden)]
     const LENDS_LINKS: bool = false;
 
@@ -47,7 +47,8 @@ pub unsafe trait Lent<'s>: Sized + Send {
     fn pack(self, to: &mut Vec<u8>, back: &mut Vec<Back>);
 
     /// # Safety
-    /// The bytes were packed from such a value by a rank of this job. What it yields is used while `frame` stays where it is.
+    /// The bytes were packed from such a value by a rank of this job. The result is used while `frame` stays
+    /// in place.
     #[doc(hidden)]
     unsafe fn unpack(bytes: &[u8], frame: &mut MaybeUninit<Self::Frame>) -> Self;
 
@@ -60,7 +61,7 @@ pub unsafe trait Lent<'s>: Sized + Send {
     fn weigh(&self, visit: &mut dyn FnMut(&Link, u64));
 }
 
-/// What a task is called with: what is lent to it, and what it owns.
+/// Arguments of a task: loans, and values that it owns.
 ///
 /// # Safety
 /// As of [`Lent`].
@@ -87,7 +88,7 @@ unsafe impl<'s, L: Lent<'s>, A: Portable> Arguments<'s> for (L, A) {
     }
 }
 
-/// Where bytes belong that come back.
+/// Destination of bytes that come back.
 #[derive(Debug)]
 pub struct Back {
     at: usize,
@@ -270,25 +271,26 @@ unsafe impl<X: Portable> Lent<'_> for Given<X> {
 thread_local! {
     /// The rank that has begun the task which this thread is about to run, if that is another one, and the task's number there.
     pub(super) static LENDER: Cell<Option<(Rank, u64)>> = const { Cell::new(None) };
-    /// Whether the outcome of the task that this thread has run last has links.
+    /// True if the outcome of this thread's last task has links.
     pub(super) static GIVES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// How a task has ended: the first byte of its outcome.
+/// Outcomes of a task: the first byte.
 pub(super) const RETURNED: u8 = 0;
 pub(super) const PANICKED: u8 = 1;
 pub(super) const MISREAD: u8 = 2;
-/// It has not begun, and does not: nobody runs tasks any more. The node's number follows where one is lost.
+/// It has not begun, and does not: no tasks are run any more. The node's number follows where one is lost.
 pub(super) const STOPPED: u8 = 3;
 
-/// How a task ends that nobody runs.
+/// Encodes the outcome of a task that is not run.
 pub(super) fn stopped(runtime: &vgas::Runtime) -> Vec<u8> {
     let lost = runtime.lost_nodes().first().map(|node| node.0.to_le_bytes());
     std::iter::once(STOPPED).chain(lost.into_iter().flatten()).collect()
 }
 
-/// What tells tasks of other arguments and results apart, or of such that lie otherwise in memory: the first bytes of the arguments. How
-/// the parts of a type lie follows from the program, which all ranks have compared ([`crate::Objects::run`]).
+/// Identifies the arguments and results of tasks, and their layout in memory: the first bytes of the
+/// arguments. The layout of a type's parts follows from the program, which all ranks have compared
+/// ([`crate::Objects::run`]).
 pub(super) fn mark<'s, A: Arguments<'s>, R>() -> [u8; 8] {
     let mut hasher = FxHasher::default();
     std::any::type_name::<fn(A) -> R>().hash(&mut hasher);
@@ -298,7 +300,7 @@ pub(super) fn mark<'s, A: Arguments<'s>, R>() -> [u8; 8] {
     hasher.finish().to_le_bytes()
 }
 
-/// Whether a task's arguments lead to objects.
+/// Returns true if a task's arguments lead to objects.
 pub(super) fn lead_to_objects<'s, A: Arguments<'s>>(lent: &A::Lent, given: &A::Given) -> bool {
     let mut has_links = false;
     let mut see = |_: &Link, _: u64| has_links = true;
@@ -363,8 +365,9 @@ pub(super) fn message_of(panic: Box<dyn Any + Send>) -> String {
     message.unwrap_or_else(|| "it did not say why".into())
 }
 
-/// Drops the payload of a panic. If that panics in turn, which the panic hook reports, the second payload is leaked: std leaves a payload to the
-/// thread that joins, here nobody gets it, and whoever waits for the task must hear of its end.
+/// Drops the payload of a panic. If that panics in turn, which the panic hook reports, the second payload is
+/// leaked: std leaves a payload to the thread that joins, here it has no recipient, and the task's waiters
+/// must be told of its end.
 pub(crate) fn drop_payload(panic: Box<dyn Any + Send>) {
     if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(next);
@@ -377,10 +380,11 @@ pub(super) fn result_of<R: Portable>(bytes: &[u8]) -> Option<R> {
     (bytes.len() == size_of::<R>()).then(|| unsafe { take(bytes) })
 }
 
-/// Ranks that are told apart when it is found out who has most of what arguments mean: of more, those with most.
+/// Number of ranks that are distinguished when weighing a task's arguments: of more, those with most.
 const RANKS_TOLD_APART: usize = 8;
 
-/// What an object counts beside its bytes: about as many as move in the time of the message, and its answer, that brings it.
+/// Weight of an object beside its bytes: about as many as move in the time of the message, and its answer,
+/// that brings it.
 const OBJECT_BYTES: u64 = 4096;
 
 /// Returns the rank that has most bytes of the objects that are weighed, the first of those that have as much; none without objects. Links
@@ -419,7 +423,7 @@ mod tests {
     use super::*;
     use crate::word::{Colour, Word};
 
-    /// What is so large, and which a rank has whose number is its address in megabytes.
+    /// A large value, on the rank whose number is its address in megabytes.
     struct Of(Link, u64);
 
     // SAFETY: a link, which is visited, and a number.

@@ -6,9 +6,10 @@
 //!    program: [`Objects::attach`] compares it.
 //! 2. *Bytes.* Arguments and results that travel are bytes of [`Portable`] types, or of what is lent, and are made values once where they
 //!    arrive, of exactly as many bytes. Extensions of their links are 0 where they arrive.
-//! 3. *Lent.* What is lent is borrowed until the task has ended, of which whoever has lent it hears before it goes on: a scope waits
-//!    for all of its tasks, also when it unwinds, and ends the process where it cannot hear of them. So a queue may have it, and another
-//!    thread use it, as if it lived for ever; what is left in queues of a task that has ended has nothing of it.
+//! 3. *Lent.* Loans are borrowed until the task has ended, and the lender learns of that before it continues:
+//!    a scope waits for all of its tasks, even when it unwinds, and ends the process if it cannot hear of
+//!    them. So a queue may have it, and another thread use it, as if it lived for ever; what is left in
+//!    queues of a task that has ended has nothing of it.
 
 mod alone;
 mod call;
@@ -44,7 +45,7 @@ pub use scope::{JoinHandle, Scope, scope, spawn, spawn_to};
 pub(crate) use spare::{BRIEFLY, are_run, while_blocked};
 pub(crate) use travel::{register, tell_lender};
 
-/// What [`call!`](crate::call) is made of.
+/// Support of [`call!`](crate::call).
 #[doc(hidden)]
 pub mod called {
     pub use super::call::{
@@ -73,12 +74,13 @@ pub(crate) fn see_others() {
     }
 }
 
-/// Where a task is to begin.
+/// Rank on which a task is to begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
-    /// On the rank that has most of what the boxes and rows among its arguments mean, in bytes, of which each object counts some thousand
-    /// more for the message that brings it; on this rank, if there are none. What these lead to in turn does not count: who lends a box of
-    /// a large row says where, `spawn_to(&row, …)`. On another one if that has nothing to do and these have.
+    /// On the rank that has most of what the boxes and rows among its arguments mean, in bytes, of which each
+    /// object counts some thousand more for the message that brings it; on this rank, if there are none.
+    /// Objects that these lead to in turn do not count: to lend a box of a large row, name the place,
+    /// `spawn_to(&row, …)`. On another one if that has nothing to do and these have.
     #[default]
     Anywhere,
     /// On this rank.
@@ -120,19 +122,19 @@ pub enum TaskError {
     /// It has panicked.
     #[error("a task has panicked on {rank}: {message}")]
     Panicked {
-        /// Where.
+        /// The rank.
         rank: Rank,
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
-    /// Nobody runs it: outside of [`crate::Objects::run`], or when that has ended.
+    /// It was not run: outside of [`crate::Objects::run`], or when that has ended.
     #[error("no worker runs tasks: they are begun within `Objects::run`")]
     Stopped,
     /// It was for a rank that runs none any more, where the job goes on without a lost node: that rank was about to begin or end a run as
     /// the node was lost, or all runs are over. It has not begun, and what it was lent is as it was before.
     #[error("{rank} runs no tasks any more: {lost} is lost")]
     Abandoned {
-        /// Where it was to run.
+        /// The rank that should have run it.
         rank: Rank,
         /// Without which the job goes on.
         lost: vgas::NodeId,

@@ -19,11 +19,13 @@ impl<T: Portable> DBox<T> {
         Ok(new)
     }
 
-    /// Moves the object to a rank, or to a rank of a node: a task there brings it, by a message and its answer if it is here. What others
-    /// have read of it is not found again. With [`Place::Anywhere`], it stays.
+    /// Moves the object to a rank, or to a rank of a node: a task there brings it, by a message and its
+    /// answer if it is here. Other ranks' copies of it are not found again. With [`Place::Anywhere`], it
+    /// stays.
     ///
     /// # Errors
-    /// Where no tasks run ([`Objects::run`](crate::Objects::run)), and when there is no room: the object stays where it is.
+    /// If no tasks run ([`Objects::run`](crate::Objects::run)), or there is no room: the object stays in
+    /// place.
     pub fn move_to(this: &mut Self, place: impl Into<Place>) -> Result<(), TaskError> {
         match place.into() {
             Place::Anywhere => Ok(()),

@@ -1,22 +1,24 @@
-//! The tasks of a rank that wait, who takes them, and who is woken for them.
+//! A rank's waiting tasks: their queues, the threads that take them, and the wake-ups.
 //!
-//! Each worker has a queue of its own, where it puts what it spawns and takes the newest; others take the oldest there when they have
-//! nothing. What comes from elsewhere waits in a queue of all.
+//! Each worker has a queue of its own, where it puts what it spawns and takes the newest; others take the
+//! oldest there when they have nothing. Tasks from other ranks wait in a shared queue.
 //!
 //! # Who waits, and how
 //!
-//! A thread without work looks around and then sleeps *in the endpoint*, where a message wakes it, and so does
-//! [`Endpoint::notify_local`](vgas::Runtime::endpoint). One is enough for that, so that what comes from other ranks wakes one thread and no
-//! more: it is who waits for a task, or else one of the idle workers, the *listener*. Other idle workers sleep on the *bench*, and are
-//! woken one at a time.
+//! A thread without work looks around and then sleeps *in the endpoint*, where a message wakes it, and so
+//! does [`Endpoint::notify_local`](vgas::Runtime::endpoint). One is enough for that, so that messages from
+//! other ranks wake one thread and no more: a thread that waits for a task, or else one of the idle workers,
+//! the *listener*. Other idle workers sleep on the *bench*, and are woken one at a time.
 //!
-//! No wake is lost: who goes to sleep says so, and then looks once more whether there is work; who makes work looks afterwards
-//! whether anybody sleeps. Wakes that are left out on purpose (below) are made good by the watch ([`super::watch`]), which looks
-//! within two milliseconds of when it was needed.
+//! No wake is lost: a thread that goes to sleep says so, and then looks once more for work; a thread that
+//! makes work looks for sleepers afterwards. Wakes that are left out on purpose (below) are made good by the
+//! watch ([`super::watch`]), which looks within two milliseconds of when it was needed.
 //!
-//! * *A spawn that its thread waits for at once* is faster done than somebody is woken for it. After a wake that has found nothing,
-//!   only a longer queue wakes.
-//! * *Who waits for a task* runs others meanwhile, where none of them may wait for it ([`super::alone`]). It takes the listener's place, and gives it back only when it has not waited for a while: programs wait often.
+//! * *A spawn that its thread waits for at once* is done sooner than a thread could be woken for it. After a
+//!   wake that has found nothing, only a longer queue wakes.
+//! * *A thread that waits for a task* runs others meanwhile, if none of them may wait for it
+//!   ([`super::alone`]). It takes the listener's place, and gives it back only when it has not waited for a
+//!   while: programs wait often.
 
 use super::alone;
 use super::job::{Leaves, Packed, Work};
@@ -53,7 +55,7 @@ const LOOKS: u32 = 64;
 /// Between two polls of a thread that runs one task after another.
 const POLL_AFTER: Duration = Duration::from_micros(100);
 
-/// What giving tasks away may take of a rank's time: one part of so many.
+/// Part of a rank's time that giving tasks away may take: one in this number.
 const GIVING_SHARE: u32 = 8;
 
 /// Longest that giving a task away is taken to last.
@@ -65,7 +67,7 @@ const ASKED_AT_ONCE: usize = 8;
 /// Tasks that may not leave, and are put aside in the search for one that may.
 const PUT_ASIDE_MAX: usize = 16;
 
-/// How often a task may leave: those who have nothing to do at the end would play with the last one otherwise.
+/// Times that a task may leave: idle ranks would otherwise pass the last one around.
 const HOPS_MAX: u8 = 4;
 
 pub(super) type Queued = Arc<dyn Work>;
@@ -86,7 +88,7 @@ thread_local! {
     static POLLED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// What a rank's tasks have had to do with other ranks and threads ([`task_counts`]).
+/// Counts of a rank's tasks that involve other ranks and threads ([`task_counts`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounts {
     /// Tasks of other ranks that came here.
@@ -118,16 +120,16 @@ struct Benched {
 
 pub(super) struct Pool {
     pub runtime: &'static Runtime,
-    /// How many runs there were; messages of others are of another run.
+    /// Number of runs; messages of other numbers are of another run.
     pub run: AtomicU32,
     /// No task begins any more.
     is_over: AtomicBool,
-    /// And nobody has one left.
+    /// It is over, and no worker has a task left.
     is_closed: AtomicBool,
     queues: RwLock<Vec<Stealer<Queued>>>,
     /// From messages, and from threads that are not the pool's.
     shared: Injector<Queued>,
-    /// What was found not to leave.
+    /// Tasks found not to leave.
     aside: Injector<Queued>,
     /// Threads that sleep in the endpoint, or are about to, and would run a task.
     idle: AtomicUsize,
@@ -138,7 +140,7 @@ pub(super) struct Pool {
     bench: Mutex<Vec<Benched>>,
     benched: AtomicUsize,
     vain: AtomicU32,
-    /// Changes when somebody leaves the endpoint.
+    /// Changes when a thread leaves the endpoint.
     pub activity: AtomicU64,
     pub watch: super::watch::Watch,
     /// Slots for other ranks, and theirs.
@@ -150,7 +152,7 @@ pub(super) struct Pool {
     /// Ranks that were asked for one, and have not sent it.
     asked: Mutex<FxHashSet<Rank>>,
     asked_count: AtomicUsize,
-    /// How many tasks wait here that each rank has sent.
+    /// Number of tasks of each other rank that wait here.
     visitors: Mutex<FxHashMap<Rank, usize>>,
     /// Tasks of this rank that are elsewhere, by their numbers, and on which rank.
     away: Mutex<FxHashMap<u64, (Queued, Rank)>>,
@@ -168,12 +170,13 @@ pub(super) fn pool() -> Result<&'static Pool, ObjectError> {
     POOL.get().ok_or(ObjectError::NoHeap)
 }
 
-/// Whether this rank is within a run.
+/// Returns true if this rank is within a run.
 pub(crate) fn is_within_run() -> bool {
     POOL.get().is_some_and(|pool| !pool.is_closed())
 }
 
-/// What this rank's tasks have had to do with other ranks and threads, since the heap was attached; zeros where there is none.
+/// Returns the counts of this rank's tasks that involve other ranks and threads, since the heap was attached;
+/// zeros if there is none.
 pub fn task_counts() -> TaskCounts {
     pool().map(Pool::counts).unwrap_or_default()
 }
@@ -301,7 +304,7 @@ impl Pool {
         }
     }
 
-    /// No task begins any more: all who sleep wake.
+    /// Stops new tasks from beginning: wakes all sleepers.
     pub fn stop(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         let bench = std::mem::take(&mut *lock(&self.bench));
@@ -311,7 +314,7 @@ impl Pool {
         self.watch.wake();
     }
 
-    /// What is left when the workers have ended: nobody runs it.
+    /// Refuses the tasks left after the workers have ended.
     pub fn end(&self) {
         // Who is giving one away has done so then: before all ranks meet.
         drop(lock(&self.gives_after));
@@ -319,14 +322,14 @@ impl Pool {
         self.queues.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Whoever waits for what is left hears that nobody runs it.
+    /// Tells the waiters of remaining tasks that these are not run.
     pub fn refuse_all(&self) {
         while let Some(work) = self.find() {
             work.run(true);
         }
     }
 
-    /// Has a task run by somebody of this rank, or by who asks for it.
+    /// Queues a task, for a thread of this rank, or for another rank on request.
     pub fn push(&self, work: Queued) {
         let mut work = Some(work);
         let length = QUEUE.with_borrow(|queue| {
@@ -387,7 +390,7 @@ impl Pool {
         }
     }
 
-    /// Whether some task may wait.
+    /// Returns true if some task may wait.
     pub fn has_work(&self) -> bool {
         !self.shared.is_empty()
             || !self.aside.is_empty()
@@ -408,7 +411,7 @@ impl Pool {
         self.idle.load(Ordering::SeqCst) + self.benched.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether a thread is in the endpoint.
+    /// Returns true if a thread is in the endpoint.
     pub fn is_attended(&self) -> bool {
         self.has_listener.load(Ordering::SeqCst) || self.waiting.load(Ordering::SeqCst) > 0
     }
@@ -432,8 +435,8 @@ impl Pool {
         Some(found)
     }
 
-    /// The oldest task of another thread; some more come into the queue of this one, if it has one, so that short tasks are not taken one
-    /// by one. Half of them at most: who has nothing takes them from there.
+    /// The oldest task of another thread; some more come into the queue of this one, if it has one, so that
+    /// short tasks are not taken one by one. Half of them at most: idle threads take them from there.
     fn steal_some(&self) -> Option<Queued> {
         QUEUE.with_borrow(|own| {
             let Some(own) = own else { return self.steal_oldest() };
@@ -449,7 +452,7 @@ impl Pool {
         queues.iter().find_map(|queue| until_known(|| queue.steal()))
     }
 
-    /// Runs a task, if nobody has begun it.
+    /// Runs a task, unless it has begun.
     pub fn run(&self, work: &Queued) -> bool {
         NESTED.set(NESTED.get() + 1);
         let ran = work.run(self.is_over());
@@ -457,7 +460,7 @@ impl Pool {
         ran
     }
 
-    /// What a thread does between two tasks: others want something, too.
+    /// Work of a thread between two tasks, for other ranks.
     fn between(&self) {
         if self.runtime.ranks() == 1 {
             return;
@@ -473,17 +476,18 @@ impl Pool {
         }
     }
 
-    /// Whether this thread runs tasks within each other.
+    /// Returns true if this thread runs tasks within each other.
     fn may_nest() -> bool {
         IS_WORKER.get() || NESTED.get() < NESTED_MAX
     }
 
-    /// Whether this thread runs other tasks than the one that it waits for.
+    /// Returns true if this thread runs other tasks than the one that it waits for.
     fn may_help() -> bool {
         Self::may_nest() && !alone::is_alone()
     }
 
-    /// Runs a task here that this thread is about to wait for, unless somebody has begun it; tidies up what it passes.
+    /// Runs a task that this thread is about to wait for, unless it has begun; tidies up the tasks that it
+    /// passes.
     pub fn run_first(&self, wanted: &Queued) {
         if !Self::may_nest() {
             return;
@@ -500,7 +504,8 @@ impl Pool {
         self.run(wanted);
     }
 
-    /// Waits, and runs tasks meanwhile. `announce`: whoever ends what is waited for shall tell the endpoint.
+    /// Waits, and runs tasks meanwhile. `announce` makes the end of the awaited condition notify the
+    /// endpoint.
     ///
     /// # Errors
     /// When the job fails.
@@ -567,7 +572,7 @@ impl Pool {
         Ok(waited.map_err(vgas::Error::from)?)
     }
 
-    /// Somebody leaves the endpoint.
+    /// Notes that a thread leaves the endpoint.
     fn left_endpoint<T>(&self, leave: impl FnOnce() -> T) {
         self.activity.fetch_add(1, Ordering::Relaxed);
         leave();
@@ -577,7 +582,7 @@ impl Pool {
         }
     }
 
-    /// What a worker does until the run is over.
+    /// Runs a worker until the run is over.
     ///
     /// # Errors
     /// When the job fails.
@@ -717,7 +722,7 @@ impl Pool {
         self.hungry_count.store(hungry.len(), Ordering::SeqCst);
     }
 
-    /// Whether a rank has asked for a task, and was not given one.
+    /// Returns true if a rank has requested a task, and was not given one.
     pub fn is_anybody_hungry(&self) -> bool {
         self.hungry_count.load(Ordering::SeqCst) > 0
     }
@@ -821,7 +826,7 @@ impl Pool {
         *count <= 2 * AWAY_MAX
     }
 
-    /// What a rank has sent waits no more.
+    /// Notes that a task sent by a rank has begun.
     pub fn has_begun(&self, from: Rank) {
         if let Some(count) = lock(&self.visitors).get_mut(&from) {
             *count = count.saturating_sub(1);

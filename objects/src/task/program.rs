@@ -8,9 +8,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-/// A number of this process's program: of its table of tasks, and of all bytes of its file that are loaded: code, constants, and the
-/// build-id, where the linker has written one. What a debugger or a packager changes beside them is no other program. Computed once: some
-/// milliseconds.
+/// A number of this process's program: of its table of tasks, and of all bytes of its file that are loaded:
+/// code, constants, and the build-id, where the linker has written one. Changes by a debugger or a packager
+/// beside them do not make another program. Computed once: some milliseconds.
 pub(crate) fn program() -> u64 {
     static PROGRAM: OnceLock<u64> = OnceLock::new();
     *PROGRAM.get_or_init(|| {
@@ -25,7 +25,7 @@ pub(crate) fn program() -> u64 {
     })
 }
 
-/// What is read of a file at once.
+/// Bytes read of a file at once.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// The kind of a part of a file that is loaded.

@@ -16,9 +16,9 @@ const WAITING_MAX: usize = 1 << 16;
 
 #[derive(Default)]
 pub(super) struct Rooms {
-    /// Who wants a slot, under which number, and of which class.
+    /// Requests for slots: the rank, the request's number, and the class.
     wanted: Mutex<VecDeque<(Rank, u64, Class)>>,
-    /// By number: what this rank has asked whom, and the answer.
+    /// This rank's requests, by number: the rank asked, and the answer.
     asked: Mutex<FxHashMap<u64, (Rank, Option<Room>)>>,
 }
 
@@ -57,7 +57,7 @@ impl Rooms {
         wanted.len() <= WAITING_MAX
     }
 
-    /// Whether somebody waits for an answer.
+    /// Returns true if a rank waits for an answer.
     pub fn are_wanted(&self) -> bool {
         !lock(&self.wanted).is_empty()
     }
@@ -75,7 +75,7 @@ impl Rooms {
 }
 
 impl Pool {
-    /// Answers all who want a slot.
+    /// Answers all requests for slots.
     pub fn give_room(&self) {
         loop {
             let Some((rank, number, class)) = lock(&self.rooms.wanted).pop_front() else { return };

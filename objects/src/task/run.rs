@@ -9,14 +9,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// The watch's stack at least: it takes in messages.
 const WATCH_STACK_BYTES: usize = 512 << 10;
 
-/// How tasks are run. The same on all ranks.
+/// Options of running tasks. The same on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Workers of each rank, at least 1: threads that run tasks, beside the one that runs `main` on the first rank. Who waits for a
-    /// task runs others meanwhile, `main` as well; in the place of a worker that waits for something else ([`crate::sync`]), there is
-    /// another.
+    /// Workers of each rank, at least 1: threads that run tasks, beside the one that runs `main` on the first
+    /// rank. A thread that waits for a task runs others meanwhile, `main` as well; a worker that waits for
+    /// something else ([`crate::sync`]) is replaced by another.
     pub workers: usize,
-    /// Bytes of a worker's stack, which takes memory as it is used. Who waits for a task runs others on the same stack.
+    /// Bytes of a worker's stack, which takes memory as it is used. A thread that waits for a task runs
+    /// others on the same stack.
     pub stack_bytes: usize,
 }
 
@@ -53,9 +54,10 @@ impl Objects {
     /// ```
     ///
     /// # Errors
-    /// Within another run; when a worker cannot be started, or a peer is lost. Where the job goes on
-    /// without a node that is lost as ranks begin, some of them may have begun: the run ends there with nothing done, and they return none.
-    /// With the first rank, `main` is lost: the job ends, also where it would go on without another.
+    /// Within another run; when a worker cannot be started, or a peer is lost. If a node is lost as ranks
+    /// begin, in a job that continues without it, some ranks may have begun: the run ends there with nothing
+    /// done, and they return none. With the first rank, `main` is lost: the job ends, also where it would go
+    /// on without another.
     ///
     /// # Panics
     /// On the first rank, when `main` does, with its payload. All ranks have ended the run then, with the tasks that `main` has not waited for: a

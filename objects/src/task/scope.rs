@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use vgas::Rank;
 
-/// Where a task is to wait for its beginning.
+/// Queue of a new task.
 enum To {
     Here(Leaves),
     There(Rank, Leaves),
@@ -99,15 +99,18 @@ fn usage(what: String) -> TaskError {
     crate::ObjectError::Usage(what).into()
 }
 
-/// A task that was begun, whose result can be had: by [`JoinHandle::join`], or by awaiting it. Dropped, it waits for the task's end:
-/// what a program has begun is over with it. That it has failed then, nobody is told, as by std's handles; in a [`scope`], the scope says so.
+/// A task that was begun, whose result can be had: by [`JoinHandle::join`], or by awaiting it. Dropped, it
+/// waits for the task's end: what a program has begun is over with it. Its failure is not reported then, as
+/// by std's handles; in a [`scope`], the scope reports it.
 ///
-/// Whoever waits for a task runs it, if nobody has begun it, and others meanwhile, so that no number of workers is too small. So a
-/// thread does not wait with a lock that other tasks need; nor does it drop the handles of tasks that wait for itself: where `?` leaves a function
-/// with a [`Receiver`](crate::sync::Receiver) in one variable and the handles of those who send in a later one, the handles go first, and wait for ever. Have
-/// the receiver declared after them. Awaiting runs nothing, and keeps no thread: an executor of the
-/// program's choice is woken when the task has ended. While a worker polls a handle, also by [`JoinHandle::is_over`], another worker takes its place:
-/// a `block_on` within a task ends, with one worker, too.
+/// A thread that waits for a task runs it, if it has not begun, and others meanwhile, so that no number of
+/// workers is too small. So do not wait while holding a lock that other tasks need; nor drop the handles of
+/// tasks that wait for the dropping thread: if `?` leaves a function with a
+/// [`Receiver`](crate::sync::Receiver) in one variable and its senders' handles in a later one, the handles
+/// go first, and wait for ever. Have the receiver declared after them. Awaiting runs nothing, and keeps no
+/// thread: an executor of the program's choice is woken when the task has ended. While a worker polls a
+/// handle, also by [`JoinHandle::is_over`], another worker takes its place: a `block_on` within a task ends,
+/// with one worker, too.
 ///
 /// ```no_run
 /// # use vgas_objects::{TaskError, spawn, task};
@@ -141,7 +144,7 @@ impl<R: Portable> JoinHandle<'_, R> {
         self.task.take().unwrap_or(Err(TaskError::Stopped))
     }
 
-    /// Whether it has ended, so that [`JoinHandle::join`] does not wait.
+    /// Returns true if it has ended, so that [`JoinHandle::join`] does not wait.
     pub fn is_over(&self) -> bool {
         let is_over = self.task.is_over();
         if !is_over {
@@ -258,7 +261,7 @@ impl LendsNothing for () {
     const NOTHING: Self = ();
 }
 
-/// Where tasks may be lent something: as [`std::thread::Scope`].
+/// A scope for tasks that borrow: as [`std::thread::Scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     pub(super) running: Arc<Running>,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -316,9 +319,10 @@ impl<'scope> Scope<'scope, '_> {
 /// As [`std::thread::scope`].
 ///
 /// # Panics
-/// When a task has failed and nobody was told: it has panicked, was refused, or was lost with its rank, its handle was dropped, and no
-/// [`join`](JoinHandle::join) in this scope has said of another one that it failed. So where `?` returns the first failure out of the scope, the scope
-/// returns it. Of a handle that is forgotten, nobody is told. A scope that unwinds goes on with its own panic.
+/// If a task has failed unnoticed: it has panicked, was refused, or was lost with its rank, its handle was
+/// dropped, and no [`join`](JoinHandle::join) in this scope has returned another failure. So where `?`
+/// returns the first failure out of the scope, the scope returns it. The failure of a forgotten handle is not
+/// reported. A scope that unwinds goes on with its own panic.
 ///
 /// ```no_run
 /// # use vgas_objects::{DBox, DVec, TaskError, scope, task};
@@ -336,7 +340,7 @@ impl<'scope> Scope<'scope, '_> {
 /// # Ok(()) }
 /// ```
 ///
-/// What is lent is lent:
+/// Loans follow the rules of borrowing:
 ///
 /// ```compile_fail,E0502
 /// # use vgas_objects::{DBox, scope, task};

@@ -1,8 +1,8 @@
 //! A thread that sleeps without a clock as long as nothing is to be done, and is called when something is.
 //!
-//! Who brings something notes it first, and calls then. A call before the thread has said that it sleeps is over by the time that it does, so
-//! it looks once more after having said so, at everything for which it may be called: what was noted before is found, and who notes
-//! something later finds that it sleeps.
+//! A thread that brings something notes it first, and calls then. A call before the thread has announced its
+//! sleep is ignored, so it looks once more after the announcement, at everything for which it may be called:
+//! an earlier note is found, and a later one finds that it sleeps.
 
 #[cfg(feature = "loom")]
 use loom::{
@@ -57,7 +57,7 @@ impl Sleeper {
         }
     }
 
-    /// Sleeps until called, unless something is to be done: `is_needed` must look at all for which somebody calls.
+    /// Sleeps until called, unless there is work: `is_needed` must look at all causes of a call.
     pub fn sleep_unless(&self, is_needed: impl Fn() -> bool) {
         self.sleeps.store(true, Ordering::SeqCst);
         // Pairs with those who note something and then call `see`.

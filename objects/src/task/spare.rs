@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// For so long, who waits needs no other worker in its place: some answers' time.
+/// Time that a waiting thread needs no other worker in its place: that of some answers.
 pub(crate) const BRIEFLY: Duration = Duration::from_millis(1);
 
 /// The workers of this rank.
@@ -35,7 +35,7 @@ pub(super) fn begin(wanted: usize, stack_bytes: usize) {
     (workers.wanted, workers.stack_bytes) = (wanted, stack_bytes);
 }
 
-/// Whether tasks are run.
+/// Returns true if tasks are run.
 pub(crate) fn are_run() -> bool {
     workers().wanted > 0
 }

@@ -1,7 +1,8 @@
-//! Tasks between ranks: a message takes one there, and one brings its end to who waits for it.
+//! Tasks between ranks: a message takes one there, and one brings its end to the waiting thread.
 //!
-//! Messages go from rank to rank, and are taken in by whoever waits or polls: what has come wakes who is to run it, or who waits for
-//! it, and nobody in between. All handlers do is put something into a queue.
+//! Messages go from rank to rank, and are taken in by any thread that waits or polls: an arrival wakes the
+//! thread that is to run it, or that waits for it, and none in between. All handlers do is put something into
+//! a queue.
 
 use super::TaskError;
 use super::alone;
@@ -21,14 +22,14 @@ use vgas::{Arrived, NodeId, Payload, Rank, Runtime, Source, Token};
 /// The handler's index among libraries' (CONTRIBUTING.md).
 const HANDLER: u8 = 112;
 
-/// What a message is: its first word. The second is the number of the run.
+/// Kind of a message: its first word. The second is the number of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum What {
-    /// A task. Its code, who has begun it and its number there, where it may go, how often it has left, and whether the receiver has
-    /// asked for one; bytes: arguments.
+    /// A task. Words: its code, the spawning rank and its number there, the ranks that it may go to, its
+    /// hops, and if the receiver has requested one; bytes: arguments.
     Run = 0,
-    /// The end of a task that the receiver has begun: its number, and who has run it; bytes: outcome.
+    /// The end of a task that the receiver has spawned: its number, and the rank that ran it; bytes: outcome.
     Ended = 1,
     /// The sender has nothing to do.
     Hungry = 2,
@@ -38,7 +39,7 @@ enum What {
     Wanted = 4,
     /// The answer: the number, the slot's word, or 0, and how many slabs are free.
     Room = 5,
-    /// Whether the run goes on: asked of the first rank when a node is lost, which answers with [`What::Stop`] if not.
+    /// Asks the first rank if the run continues, when a node is lost; it answers with [`What::Stop`] if not.
     Whether = 6,
     /// The sender passes something on, and has what the receiver has lent: the question's number, the task's, or 0 and the word of an object, and which.
     Gives = 7,
@@ -46,7 +47,7 @@ enum What {
     Noted = 8,
 }
 
-/// What is in a message, if it is one of tasks.
+/// Content of a message, if it is one of tasks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// `meets`: tasks of the rank that says it may wait for each other.
@@ -272,7 +273,7 @@ pub(super) fn ask(pool: &Pool, rank: Rank) -> Result<(), ObjectError> {
 /// The rank whose `main` a run is.
 pub(super) const FIRST: Rank = Rank(0);
 
-/// Whether that rank is lost. The job ends then: nobody begins anything any more.
+/// Returns true if that rank is lost. The job ends then: no task begins any more.
 pub(super) fn is_main_lost(runtime: &Runtime) -> bool {
     let is_lost = runtime.is_lost(FIRST);
     if is_lost {
@@ -364,7 +365,7 @@ fn tell_of(run: u32, pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result
 /// A task that another rank has begun.
 struct Visitor {
     pool: &'static Pool,
-    /// Who has sent it.
+    /// The sender.
     from: Rank,
     /// In which run.
     run: u32,
@@ -466,7 +467,8 @@ impl Work for Visitor {
     }
 }
 
-/// Any words as a message of a job of so many ranks; if they are one, they are the same when it is sent again. Of a task, its code.
+/// Any words as a message of a job of so many ranks; if they are one, they are the same when it is sent
+/// again. For a task, returns its code.
 #[cfg(any(test, fuzzing))]
 pub(super) fn any_words(words: &[u32], ranks: u32) -> Option<u32> {
     let (run, said) = Said::decode(words, ranks)?;

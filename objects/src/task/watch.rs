@@ -1,8 +1,8 @@
-//! The watch of a rank: a thread that looks after what nobody was woken for.
+//! The watch of a rank: a thread that handles requests no thread was woken for.
 //!
-//! While all threads of a rank compute, nobody hears that another rank wants a task, and wakes that were left out ([`super::pool`])
-//! are to be made good. The watch looks every two milliseconds as long as there may be something to see, and otherwise sleeps
-//! without a clock until it is woken.
+//! While all threads of a rank compute, requests of other ranks for tasks go unheard, and wakes that were
+//! left out ([`super::pool`]) are to be made good. The watch looks every two milliseconds as long as there
+//! may be something to see, and otherwise sleeps without a clock until it is woken.
 
 use super::pool::Pool;
 use super::sleeper::Sleeper;
@@ -47,7 +47,7 @@ impl Watch {
 }
 
 impl Pool {
-    /// What the watch does until the run is over.
+    /// Runs the watch until the run is over.
     pub fn look_after(&self) {
         let watch = &self.watch;
         watch.sleeper.begin();
@@ -105,7 +105,8 @@ impl Pool {
         watch.sleeper.end();
     }
 
-    /// One look; whether there was something to see. `is_same`: nobody has left the endpoint since the last one.
+    /// Looks once; returns true if there was something to see. `is_same`: no thread has left the endpoint
+    /// since the last look.
     fn look(&self, is_same: bool) -> bool {
         if self.has_work() && self.has_idle() {
             self.wake_one();

@@ -14,8 +14,9 @@
 //!
 //! # Rules for the unsafe code in this file
 //!
-//! 1. The bytes that a buffer names are those of a row that the buffer owns, and nobody writes: they stay at their address as long as the
-//!    row does (rule 2 of the folder `heap`), also when their pages are evicted.
+//! 1. The bytes that a buffer names are those of a row that the buffer owns, and are not written: they stay
+//!    at their address as long as the row does (rule 2 of the folder `heap`), even when their pages are
+//!    evicted.
 
 use crate::{DVec, ObjectError, Shareable};
 use arrow_buffer::alloc::Allocation;
@@ -24,7 +25,7 @@ use std::panic::RefUnwindSafe;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A row that a buffer owns: nobody else can reach it.
+/// A row that a buffer owns: it is not reachable otherwise.
 struct Held<T: Shareable>(#[expect(dead_code, reason = "it is held, and dropped")] DVec<T>);
 
 impl<T: Shareable> RefUnwindSafe for Held<T> {}

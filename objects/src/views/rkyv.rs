@@ -32,7 +32,7 @@ use std::marker::PhantomData;
 /// }
 /// ```
 pub struct DArchive<T> {
-    /// Of what rkyv wrote: it looks for the value from their end.
+    /// The bytes that rkyv wrote: it looks for the value from their end.
     bytes: DVec<u8>,
     of: PhantomData<fn() -> T>,
 }
@@ -48,15 +48,16 @@ pub enum ArchiveError {
     Refused {
         /// Its type.
         of: &'static str,
-        /// What rkyv said.
+        /// rkyv's error.
         why: Error,
     },
-    /// What lies there is no archived value of this type: one of another program, or of another version of it.
+    /// The bytes are no archived value of this type: they are of another program, or of another version of
+    /// it.
     #[error("what lies there is no archived {of}: {why}")]
     Invalid {
         /// The type that was asked for.
         of: &'static str,
-        /// What rkyv said.
+        /// rkyv's error.
         why: Error,
     },
 }
@@ -103,8 +104,8 @@ impl<T: Archive> DArchive<T> {
         Ok(Self { bytes, of: PhantomData })
     }
 
-    /// The archived value, where it is, or in a copy that is brought, as [`DVec::try_as_slice`] does. All of it is checked each time:
-    /// who looks at much of it keeps the view.
+    /// The archived value, where it is, or in a copy that is brought, as [`DVec::try_as_slice`] does. All of
+    /// it is checked each time: keep the view for repeated access.
     ///
     /// # Errors
     /// When it cannot be had, or is no such value.

@@ -1,7 +1,7 @@
 //! Boxes, rows, text and maps as serde knows them: a box is what is in it, a row a sequence, text a string, a map a map.
 //!
-//! What is serialised is read, as by a reference, and so brought if it is elsewhere; what is made is this rank's. No room is an error of the
-//! format, not a panic.
+//! Serialising reads a value, as by a reference, and so brings a remote one; deserialised values are this
+//! rank's. No room is an error of the format, not a panic.
 
 use crate::{DBox, DMap, DString, DVec, Portable, Shareable, TBox};
 use ::serde::de::{Error as _, MapAccess, SeqAccess, Visitor};

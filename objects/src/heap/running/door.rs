@@ -1,4 +1,4 @@
-//! What a rank has for those who look: a socket, and a thread that sleeps there.
+//! A rank's socket for observers, and the thread that sleeps on it.
 
 use super::super::Heap;
 use super::super::report::node_report_awaited;
@@ -23,10 +23,10 @@ use vgas::Rank;
 /// Enough for what is said: handlers of programs do not run here.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Longest that somebody who does not listen keeps others, and the end of the heap, waiting.
+/// Longest time that an observer which does not read delays others, and the end of the heap.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Before it is tried again where the process has no file left for whoever has come.
+/// Delay before a retry if the process has no file descriptor left for a connection.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Closed until it is opened.
@@ -41,8 +41,8 @@ struct Open {
 }
 
 impl Door {
-    /// Lets in who wants to look at this rank of the job with this number. A system that refuses what this needs is no reason to go
-    /// without a heap: then nobody comes in.
+    /// Admits observers of this rank of the job with this number. A system that lacks the means does not
+    /// prevent the heap: it then has no observers.
     pub fn open(&self, heap: &'static Heap, job: u64) {
         let name = name_of(job, heap.runtime.rank().0);
         let bound = SocketAddr::from_abstract_name(name).and_then(|name| UnixListener::bind_addr(&name));
@@ -58,7 +58,7 @@ impl Door {
         }
     }
 
-    /// Nobody is let in any more, and nobody is inside.
+    /// Admits no more observers, and disconnects those that are connected.
     pub fn close(&self) {
         let open = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Open { socket, is_closed, thread }) = open else { return };
@@ -102,7 +102,7 @@ fn answer(heap: &'static Heap, visitor: &UnixStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What comes of something within [`TIMEOUT`].
+/// Returns the future's result if it arrives within [`TIMEOUT`].
 fn awaited<T>(coming: impl Future<Output = T>) -> Option<T> {
     let (mut coming, until) = (pin!(coming), Instant::now() + TIMEOUT);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));

@@ -1,4 +1,4 @@
-//! Who looks at running heaps: finds the sockets of ranks, and asks them all.
+//! The observer of running heaps: finds the sockets of ranks, and asks them all.
 
 use super::super::report::printable;
 use super::{
@@ -113,7 +113,7 @@ struct Asked {
 enum Silence {
     /// It has just ended.
     Gone,
-    /// Somebody else's.
+    /// A process of another user.
     NotOurs,
     Because(String),
 }
@@ -181,7 +181,8 @@ fn knock(name: &str) -> Result<(Option<u32>, UnixStream), Silence> {
     Ok((process, UnixStream::from(socket)))
 }
 
-/// What the ranks of a job say; none if all have ended, or are of somebody else. Notes whether one has ended just now.
+/// Collects the reports of a job's ranks; none if all have ended, or belong to other users. Notes whether one
+/// has ended just now.
 fn listen(job: u64, asked: Vec<Asked>, until: Instant, has_ended: &mut bool) -> Option<HeapRunning> {
     let mut heap = HeapRunning {
         job: format!("{job:016x}"),
@@ -247,7 +248,7 @@ fn hear(mut from: &UnixStream, rank: u32, until: Instant) -> Result<Said, Silenc
     decode(&bytes).filter(|said| said.partition.rank == rank).ok_or_else(Silence::odd)
 }
 
-/// What a rank has said, if it is that. Words that people will read have no control characters.
+/// Decodes a rank's report. Words that people will read have no control characters.
 fn decode(bytes: &[u8]) -> Option<Said> {
     let mut said: Said = postcard::from_bytes(bytes.strip_prefix(&PROTOCOL)?).ok()?;
     let partition = &mut said.partition;
@@ -259,7 +260,7 @@ fn decode(bytes: &[u8]) -> Option<Said> {
     Some(said)
 }
 
-/// Whether a process is this one, or was started by it or by one that it has started.
+/// Returns true if a process is this one or one of its descendants.
 fn is_or_has_started(process: u32, mut of: u32) -> bool {
     for _ in 0..ABOVE_MAX {
         if of == process {
@@ -286,7 +287,7 @@ pub(crate) fn any_words(bytes: &[u8]) {
     assert!(again.partition == said.partition && again.home == said.home);
 }
 
-/// What a rank may say, for [`any_words`].
+/// A rank's report, for [`any_words`].
 #[cfg(test)]
 pub(in crate::heap) fn some_words() -> Vec<u8> {
     use super::super::report::{NodeReport, RankReport, TypeReport};
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(doors, BTreeMap::from([(0xabc, BTreeMap::from([(3, None), (10, None)]))]));
     }
 
-    /// Goal: a process is found by itself and by who has started it, and not by others.
+    /// Goal: a process is found by itself and by its ancestors, and not by others.
     #[test]
     fn processes_are_found_from_below() {
         let me = std::process::id();

@@ -1,11 +1,12 @@
-//! Heaps of jobs that run, for who looks at them from outside: [`door`] is what each rank has for that, [`look`] who comes.
+//! Heaps of running jobs, for observers: [`door`] is the rank's side, [`look`] the observer's.
 //!
-//! A rank has a socket without a file, so that nothing is left behind, in which a thread of its own sleeps until somebody comes. It tells
-//! what the rank's own tables say and looks at no page of the heap: whoever looks changes nothing in what is in memory, and the rank
-//! goes on meanwhile. The socket's name has the job's number, which its ranks have agreed on, and the rank's.
+//! A rank has a socket without a file, so that nothing is left behind, on which a thread of its own sleeps
+//! until an observer connects. It reports the rank's own tables and reads no page of the heap: observation
+//! does not change the residency of pages, and the rank continues meanwhile. The socket's name has the job's
+//! number, which its ranks have agreed on, and the rank's.
 //!
-//! Who comes proves nothing but whose process it is, which the system says: the rank's own user, and root, could read its memory
-//! anyway. Nothing is read of what they send.
+//! The only credential is the process's user, as reported by the system: the rank's own user, and root, could
+//! read its memory anyway. Nothing is read of what they send.
 
 #![forbid(unsafe_code)]
 
@@ -22,9 +23,9 @@ pub(super) use look::some_words;
 use super::report::{NodeReport, RankReport};
 use serde::{Deserialize, Serialize};
 
-/// What names begin with.
+/// Prefix of the names.
 const NAME: &str = "vgas-objects.";
-/// What is said begins with this: another version is told from this one.
+/// Prefix of the messages, which tells versions apart.
 const PROTOCOL: [u8; 8] = *b"vgasobj1";
 /// Sizes, and ranks that objects are copied from, of which a rank tells: those that take most.
 const ROWS: usize = 256;
@@ -39,7 +40,7 @@ pub enum RunningError {
     /// A process has nothing to do with one.
     #[error("process {process} is of no job that runs on this machine with a heap of objects")]
     NoSuchJob {
-        /// Which.
+        /// The process.
         process: u32,
     },
     /// There was one.
@@ -48,7 +49,7 @@ pub enum RunningError {
     /// The system does not say which there are.
     #[error("{file} cannot be read: {why}")]
     Unseen {
-        /// What should say it.
+        /// Name of the file that should have it.
         file: &'static str,
         /// The system's reason.
         why: std::io::Error,
@@ -61,31 +62,31 @@ pub enum RunningError {
 pub struct SizeRunning {
     /// Bytes of the slot of each.
     pub bytes: u64,
-    /// How many.
+    /// Number of objects.
     pub objects: u64,
     /// They have slabs of their own.
     pub is_large: bool,
 }
 
-/// What a rank uses of another one's objects.
+/// A rank's use of another rank's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CopiesRunning {
-    /// Whose objects.
+    /// The rank of the objects.
     pub of: u32,
     /// Copies that it keeps.
     pub copies: u64,
     /// Bytes that these take.
     pub bytes: u64,
-    /// How many boxes and borrows use them now, or those of another rank of the node.
+    /// Number of boxes and borrows that use them now, or those of another rank of the node.
     pub uses: u64,
 }
 
-/// What a rank has.
+/// A rank's objects and copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PartitionRunning {
-    /// Which.
+    /// The rank.
     pub rank: u32,
     /// Its node.
     pub node: u32,
@@ -95,19 +96,19 @@ pub struct PartitionRunning {
     pub room_bytes: u64,
     /// Its numbers, as in [`Report`](crate::Report), but for what others have freed, which it may not have looked at yet.
     pub report: RankReport,
-    /// What is in its partition, by size, the smallest first; of more than 256 sizes, those that take most.
+    /// Content of its partition, by size, the smallest first; of more than 256 sizes, those that take most.
     pub sizes: Vec<SizeRunning>,
-    /// Objects that an earlier job has left, and whose sizes nobody has looked at since.
+    /// Objects left by an earlier job whose slabs were not yet inspected.
     pub unseen: u64,
-    /// What it has copies of, by the rank that has the objects; of more than 256, those that take most.
+    /// Its copies, by the rank that has the objects; of more than 256, those that take most.
     pub copies_of: Vec<CopiesRunning>,
 }
 
-/// What a node's home has done.
+/// Work of a node's home.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HomeRunning {
-    /// Which.
+    /// The node.
     pub node: u32,
     /// Its numbers.
     pub report: NodeReport,
@@ -117,7 +118,7 @@ pub struct HomeRunning {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SilentRank {
-    /// Which.
+    /// The rank.
     pub rank: u32,
     /// Its process, if that is known.
     pub process: Option<u32>,
@@ -133,13 +134,13 @@ pub struct HeapRunning {
     pub job: String,
     /// Its program; empty if no rank has said so.
     pub program: String,
-    /// How many ranks it has.
+    /// Number of its ranks.
     pub ranks: u32,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u32,
-    /// Of each rank that has answered.
+    /// The partitions of the ranks that have answered.
     pub partitions: Vec<PartitionRunning>,
-    /// Of each node whose first rank has answered.
+    /// The homes of the nodes whose first rank has answered.
     pub homes: Vec<HomeRunning>,
     /// Ranks of this machine that have not.
     pub silent: Vec<SilentRank>,
@@ -147,7 +148,7 @@ pub struct HeapRunning {
     pub elsewhere: Vec<u32>,
 }
 
-/// What a rank says.
+/// A rank's report.
 #[derive(Debug, Serialize, Deserialize)]
 struct Said {
     program: String,
@@ -157,7 +158,7 @@ struct Said {
     home: Option<NodeReport>,
 }
 
-/// What a rank's socket is called.
+/// Returns the name of a rank's socket.
 fn name_of(job: u64, rank: u32) -> String {
     format!("{NAME}{job:016x}.{rank}")
 }

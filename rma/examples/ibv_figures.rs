@@ -1,5 +1,5 @@
-//! What the ibv conduit reaches between two ranks on two nodes, each with its own RDMA device: latencies and rates, one line
-//! each, `NAME BYTES VALUE UNIT`, under the names of the perftest programs that measure the same.
+//! Measures the ibv conduit between two ranks on two nodes, each with its own RDMA device: latencies and
+//! rates, one line each, `NAME BYTES VALUE UNIT`, under the names of the corresponding perftest programs.
 //!
 //! ```sh
 //! cargo build --release -p vgas-rma --example ibv_figures
@@ -13,8 +13,8 @@
 //! | send_lat | half of a request and its reply | half of a ping-pong of SENDs |
 //! | write_bw, read_bw | puts and gets, several in flight | WRITEs and READs |
 //!
-//! Both sides look for what comes as often as they can, as perftest does. `put` and `wait` lines are those of a caller who
-//! uses the blocking calls: a put that is complete at the target, and a request whose sender waits for the reply.
+//! Both sides poll as often as they can, as perftest does. `put` and `wait` lines measure the blocking calls:
+//! a put that is complete at the target, and a request whose sender waits for the reply.
 
 #[path = "../tests/ibv_support/mod.rs"]
 mod ibv_support;
@@ -29,7 +29,7 @@ use vgas_rma::error::Result;
 use vgas_rma::message::{Arrived, Payload};
 use vgas_rma::{Peer, Rank, RmaError};
 
-/// What is measured unless less is asked for.
+/// Default list of measurements.
 const NAMES: &str = "write_lat,send_lat,wait,read_lat,put,write_bw,read_bw";
 
 const PING: u8 = 128;

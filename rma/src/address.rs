@@ -1,5 +1,5 @@
-//! Who and where: ranks, nodes, peers, regions. Types, not bare numbers, so that a rank is never taken for
-//! a node.
+//! Names of ranks, nodes, peers and regions. Types, not bare numbers, so that a rank is never taken for a
+//! node.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -36,17 +36,17 @@ impl RegionId {
     /// The first of those that are a rank's parts of further pinned segments, [`RegionId::FURTHER_MAX`] of them. They come and go
     /// while the job runs ([`Endpoint::attach_part`](crate::endpoint::Endpoint::attach_part)).
     pub const FURTHER: RegionId = RegionId(1024);
-    /// How many further pinned segments a rank can have part of at the same time.
+    /// Number of further pinned segments of which a rank can have a part at the same time.
     pub const FURTHER_MAX: u16 = 512;
 
-    /// Which of the further pinned segments it is of; none for any other region.
+    /// Index of the further pinned segment; none for any other region.
     #[inline]
     pub fn further_index(self) -> Option<usize> {
         let index = self.0.wrapping_sub(Self::FURTHER.0);
         (index < Self::FURTHER_MAX).then_some(usize::from(index))
     }
 
-    /// Whether it is a rank's part of a pinned segment, the first or a further one.
+    /// Returns true if it is a rank's part of a pinned segment, the first or a further one.
     #[inline]
     pub fn is_segment(self) -> bool {
         self == Self::SEGMENT || self.further_index().is_some()
@@ -56,9 +56,9 @@ impl RegionId {
 /// A rank's part of a pinned segment, by name. A rank alone means its part of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PinnedPart {
-    /// Of which segment: [`RegionId::SEGMENT`], or one of the further ones.
+    /// The segment: [`RegionId::SEGMENT`], or one of the further ones.
     pub region: RegionId,
-    /// Whose.
+    /// The owner.
     pub owner: Rank,
 }
 
@@ -88,11 +88,11 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// How many ranks the job has that this process belongs to; 0 while it belongs to none.
+/// Number of ranks of this process's job; 0 while it belongs to none.
 static RANKS_OF_JOB: AtomicU32 = AtomicU32::new(0);
 
 impl fmt::Display for Peer {
-    /// For people who run a job, who know ranks and nodes: as [`Layout::describe`], once this process belongs to one.
+    /// For users, who know ranks and nodes: as [`Layout::describe`], once this process belongs to a job.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match RANKS_OF_JOB.load(Ordering::Relaxed) {
             0 => write!(f, "peer {}", self.0),
@@ -102,7 +102,8 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Which rank runs on which node. Ranks of a node are consecutive; every process of a job holds the same layout.
+/// Assignment of ranks to nodes. Ranks of a node are consecutive; every process of a job holds the same
+/// layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Bounds")]
 pub struct Layout {
@@ -203,14 +204,14 @@ impl Layout {
         }
     }
 
-    /// Whether the number names an endpoint of this job: the check for numbers from the wire.
+    /// Returns true if the number names an endpoint of this job: the check for numbers from the wire.
     #[inline]
     pub fn contains(&self, peer: Peer) -> bool {
         peer.0 < self.peers()
     }
 
-    /// This is the layout of the job that this process belongs to: from now on peers are called by what they are in it. For
-    /// who starts a process up, once it knows the job.
+    /// This is the layout of the job that this process belongs to: from now on peers are called by what they
+    /// are in it. Call it at start-up, once the job is known.
     pub fn name_peers(&self) {
         RANKS_OF_JOB.store(self.ranks(), Ordering::Relaxed);
     }
@@ -228,7 +229,7 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// What arrives is a layout that every question can be put to, or refused.
+    /// A received layout is consistent, or refused.
     #[test]
     fn only_layouts_arrive() {
         let arrived = |bounds: &[u32]| {

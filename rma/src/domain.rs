@@ -1,4 +1,4 @@
-//! What the processes that share one machine's memory share: a control file and the regions of each peer.
+//! Memory shared by the processes of one machine: a control file and the regions of each peer.
 //!
 //! A domain holds either the processes of one node, or, when the conduit between nodes is `smp` too, all processes of
 //! the job. Its creator (the launcher or the node's daemon) decides the sizes; the others receive the specification
@@ -19,7 +19,7 @@ use vgas_shm::{Mapping, anonymous_file};
 pub struct RegionSpec {
     /// The peer whose region it is.
     pub owner: Peer,
-    /// Which of its regions.
+    /// The region.
     pub region: RegionId,
     /// Size in bytes.
     pub bytes: u64,
@@ -104,7 +104,7 @@ impl Domain {
         Ok(Self { spec, control, files, common, regions })
     }
 
-    /// What determines the layout.
+    /// Returns the parameters that determine the layout.
     pub fn spec(&self) -> &DomainSpec {
         &self.spec
     }
@@ -119,7 +119,7 @@ impl Domain {
         &self.control
     }
 
-    /// What all domains of the job have in common, if there is something.
+    /// Returns the memory common to all domains of the job, if any.
     pub fn common(&self) -> Option<&Arc<Mapping>> {
         self.common.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong below the cache: who, what, how far, and what to do.
+//! Errors below the cache: the operation, the object, its progress, and what to do.
 
 use crate::address::{Peer, Rank, RegionId};
 use std::io;
@@ -14,7 +14,7 @@ pub enum RmaError {
     /// The operating system refused something.
     #[error("cannot {what}: {source}{}", advice(.source))]
     Io {
-        /// What was attempted.
+        /// The attempted operation.
         what: String,
         /// The system's reason.
         source: io::Error,
@@ -28,15 +28,15 @@ pub enum RmaError {
         who: String,
         /// The operation that noticed it.
         during: String,
-        /// What was seen.
+        /// The observation.
         reason: String,
     },
     /// A peer (or a stranger) sent something that the protocol does not allow.
     #[error("protocol violation{}: {what}", .peer.map(|p| format!(" by {p}")).unwrap_or_default())]
     Protocol {
-        /// Who, when known.
+        /// The peer, if known.
         peer: Option<Peer>,
-        /// What was wrong.
+        /// The fault.
         what: String,
     },
     /// The other side does not know the job's key.
@@ -48,9 +48,9 @@ pub enum RmaError {
     /// An address outside of what is registered there.
     #[error("{bytes} bytes at offset {offset} are outside of region {} of {owner}, which has {limit}", .region.0)]
     OutOfRange {
-        /// Whose region.
+        /// Owner of the region.
         owner: Peer,
-        /// Which region.
+        /// The region.
         region: RegionId,
         /// First byte asked for.
         offset: u64,
@@ -62,9 +62,9 @@ pub enum RmaError {
     /// The peer has no such region (or this process can't reach it by load and store).
     #[error("{owner} has no region {}", .region.0)]
     NoSuchRegion {
-        /// Whose region.
+        /// Owner of the region.
         owner: Peer,
-        /// Which region.
+        /// The region.
         region: RegionId,
     },
     /// The system does not let this process lock the memory that a network card is to use.
@@ -74,7 +74,7 @@ pub enum RmaError {
         .limit.map_or("the system refuses it".to_owned(), |limit| format!("this process may lock {limit}"))
     )]
     LockedMemory {
-        /// How much was asked for, in one piece.
+        /// Bytes requested, in one piece.
         bytes: u64,
         /// `RLIMIT_MEMLOCK`; none: unlimited.
         limit: Option<u64>,
@@ -88,7 +88,7 @@ pub enum RmaError {
     Collective {
         /// A member that has called something else than another.
         member: Rank,
-        /// Who called what.
+        /// The calls of the members.
         what: String,
     },
     /// A call that the interface forbids, such as a reply from a reply handler.
@@ -111,7 +111,7 @@ impl From<ShmError> for RmaError {
     }
 }
 
-/// What is seen of a peer that has ended its part of the job as it should.
+/// Observation of a peer that has ended its part of the job properly.
 pub(crate) const HAS_LEFT: &str = "it has left the job";
 
 impl RmaError {
@@ -120,18 +120,18 @@ impl RmaError {
         Self::Io { what: what.into(), source }
     }
 
-    /// Whether this is about what happened to somebody else, who may know more: such an end of the
-    /// job gives way to what they say.
+    /// Returns true if this is about another process, which may know more: such an end of the job gives way
+    /// to that process's report.
     pub fn is_complaint(&self) -> bool {
         matches!(self, Self::PeerLost { .. } | Self::JobAborted(_))
     }
 
-    /// Whether it says that a peer has ended its part of the job as it should, and is not there any more.
+    /// Returns true if it says that a peer has ended its part of the job properly, and is gone.
     pub fn peer_has_left(&self) -> bool {
         matches!(self, Self::PeerLost { reason, .. } if reason == HAS_LEFT)
     }
 
-    /// The same error once more: for everybody who waits for what has failed.
+    /// Returns the same error once more: for every waiter of the failed operation.
     pub fn duplicate(&self) -> Self {
         match self {
             Self::Io { what, source } => {

@@ -1,6 +1,6 @@
-//! What fuzz targets run: for each decoder of what other processes send, a function that takes any bytes and panics if the decoder
-//! does, or if what it has made of them is not what it is again after another journey. Part of no build but tests and fuzzing
-//! (`fuzz/README.md`); no interface.
+//! Entry points for fuzz targets: for each decoder of other processes' bytes, a function that takes any bytes
+//! and panics if the decoder does, or if the decoded value does not round-trip. Part of no build but tests
+//! and fuzzing (`fuzz/README.md`); no interface.
 
 pub use crate::collective::fuzzing::collective_messages;
 pub use crate::conduit::ibv::fuzzing::{ibv_notice, ibv_packet};

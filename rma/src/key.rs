@@ -61,7 +61,7 @@ impl Proof {
         self.0.as_bytes()
     }
 
-    /// Whether the bytes that came are this proof; in constant time.
+    /// Returns true if the received bytes are this proof; in constant time.
     pub fn matches(&self, received: &[u8; KEY_BYTES]) -> bool {
         // `blake3::Hash` documents that its equality with bytes is constant-time.
         self.0 == *received

@@ -1,5 +1,5 @@
-//! Endpoints with active messages, put/get, barriers and collectives over interchangeable conduits (GASNet specification 1.8;
-//! vGASNet §II). How a process comes to its job, and who its peers are, is the matter of the layer above.
+//! Endpoints with active messages, put/get, barriers and collectives over interchangeable conduits (GASNet
+//! specification 1.8; vGASNet §II). Start-up, and the addresses of peers, are the matter of the layer above.
 //!
 //! | module | is |
 //! |---|---|

@@ -15,7 +15,7 @@ pub const ARGUMENTS_MAX: usize = 16;
 /// enough for a conduit to send as one write that tells of itself. The layer above registers the handler.
 pub const NOTE_HANDLER: u8 = 33;
 
-/// Whether a message asks or answers. A request handler may send one reply; a reply handler sends nothing.
+/// Direction of a message. A request handler may send one reply; a reply handler sends nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// May be delayed by back-pressure.
@@ -24,14 +24,14 @@ pub enum Direction {
     Reply,
 }
 
-/// Where the payload of a long message goes.
+/// Destination of a long message's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// Into a registered region of the receiver. Of a [segment](RegionId::is_segment), which others read and write meanwhile, each aligned
-    /// word is stored as a whole.
+    /// Into a registered region of the receiver. In a [segment](RegionId::is_segment), which others read and
+    /// write meanwhile, each aligned word is stored as a whole.
     Region {
-        /// Which region. On an agent, a [segment](RegionId::is_segment) with `owner` names the part of a rank of its
-        /// node, which the agent serves while the rank computes.
+        /// The region. On an agent, a [segment](RegionId::is_segment) with `owner` names the part of a rank
+        /// of its node, which the agent serves while the rank computes.
         region: RegionId,
         /// The peer that owns the region: the receiver itself, or a rank of the receiving agent's node.
         owner: Peer,
@@ -90,7 +90,7 @@ impl<'a> Source<'a> {
         Self::private(address, bytes)
     }
 
-    /// Bytes of a segment, of which each aligned word shall arrive as somebody has written it.
+    /// Bytes of a segment, each aligned word of which shall arrive as it was written.
     ///
     /// # Safety
     /// As [`Source::raw`].
@@ -102,7 +102,8 @@ impl<'a> Source<'a> {
         Self { address, bytes, contended: false, life: PhantomData }
     }
 
-    /// Whether a conduit has to [copy](vgas_shm::copy) them before it has the system read them, which does not keep words whole.
+    /// Returns true if a conduit has to [copy](vgas_shm::copy) them before it has the system read them, which
+    /// does not keep words whole.
     #[inline]
     pub fn is_contended(&self) -> bool {
         self.contended
@@ -114,7 +115,7 @@ impl<'a> Source<'a> {
         self.address
     }
 
-    /// How many.
+    /// Returns their number.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -131,7 +132,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What kind of payload a message carries.
+/// Kind and bytes of a message's payload.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
     /// None.
@@ -158,7 +159,7 @@ pub struct Message<'a> {
 /// A message that has arrived, for the time of its delivery.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'a> {
-    /// Who sent it (proved, not claimed).
+    /// Its sender (proved, not claimed).
     pub from: Peer,
     /// Request or reply.
     pub direction: Direction,
@@ -260,8 +261,9 @@ impl<'a> MediumPayload<'a> {
         unsafe { Source::raw(self.address, self.bytes) }
     }
 
-    /// Returns the address of bytes that the handler may write until it returns, a multiple of 8; nobody relies on them any more. A
-    /// handler that writes there uses no slice of them. None: others may look at the bytes later.
+    /// Returns the address of bytes that the handler may write until it returns, a multiple of 8; they have
+    /// no other users then. A handler that writes there uses no slice of them. None: others may look at the
+    /// bytes later.
     #[inline]
     pub fn in_place(&self) -> Option<*mut u8> {
         match self.memory {
@@ -342,14 +344,15 @@ impl PrivateCopy {
     }
 }
 
-/// Who receives what conduits bring: the endpoint.
+/// Receiver of arriving messages: the endpoint.
 pub trait Sink: Trusted {
     /// The address at which a long payload of `bytes` bytes belongs, valid until [`Sink::deliver`] for the same
     /// message has returned. An error is the peer's fault: the conduit closes the connection and reports it.
     fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8, RmaError>;
 
-    /// Whether nothing of this peer is wanted any more, not even the rest of a payload: where its bytes were to go is in other hands. A conduit
-    /// that writes a payload in several steps asks before each, and ends the connection as if the peer had broken the protocol.
+    /// Returns true if nothing of this peer is wanted any more, not even the rest of a payload: its
+    /// destination may be in use for something else. A conduit that writes a payload in several steps asks
+    /// before each, and ends the connection as if the peer had broken the protocol.
     fn is_gone(&self, _peer: Peer) -> bool {
         false
     }

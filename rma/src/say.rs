@@ -1,10 +1,11 @@
-//! What a process of a job says to people.
+//! Output of a job's processes for users.
 //!
-//! A job is many processes that share a terminal, a file or a pipe, and often fail together. So a line goes there in one
-//! write, which the system does not mix with others'. What is told contains names of files, words of headers and of command
-//! lines: control characters in it are shown, not obeyed by a terminal, and no line is longer than a person reads. And a
-//! reader that has gone away changes nothing about how the job ends: `eprintln!` would panic, and the process end with 101
-//! instead of its status. Clippy holds the product's code to this (`print_stderr`, `print_stdout`).
+//! A job is many processes that share a terminal, a file or a pipe, and often fail together. So a line goes
+//! there in one write, which the system does not mix with others'. The text contains names of files, words of
+//! headers and of command lines: control characters in it are escaped, and no line is longer than a user
+//! reads. And a reader that has gone away changes nothing about how the job ends: `eprintln!` would panic,
+//! and the process end with 101 instead of its status. Clippy holds the product's code to this
+//! (`print_stderr`, `print_stdout`).
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, ErrorKind, Write};
@@ -15,8 +16,8 @@ const LINE_MAX: usize = 1000;
 /// Longest quotation in characters.
 const QUOTE_MAX: usize = 100;
 
-/// Writes one line to standard error, as [`OneLine`]. That it cannot be written is nobody's concern: there is no other
-/// place where this could be said.
+/// Writes one line to standard error, as [`OneLine`]. A failed write is ignored: there is no other place to
+/// report it.
 pub fn line(text: impl Display) {
     self::text(format_args!("{}\n", OneLine(text)));
 }
@@ -29,7 +30,7 @@ pub fn text(text: impl Display) {
 /// Writes to standard output, in one write and as it is. A reader that has gone away (`| head`) is no failure.
 ///
 /// # Errors
-/// What the system says, such as of a full disk.
+/// The system's error, such as of a full disk.
 pub fn print(text: impl Display) -> io::Result<()> {
     print_bytes(text.to_string().as_bytes())
 }
@@ -37,7 +38,7 @@ pub fn print(text: impl Display) -> io::Result<()> {
 /// As [`print()`], for bytes.
 ///
 /// # Errors
-/// What the system says, such as of a full disk.
+/// The system's error, such as of a full disk.
 pub fn print_bytes(bytes: &[u8]) -> io::Result<()> {
     let mut output = io::stdout().lock();
     match output.write_all(bytes).and_then(|()| output.flush()) {
@@ -105,8 +106,8 @@ fn show(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Whether a terminal does something else with it than to show it: control characters, ends of lines, and those that turn
-/// the direction of writing.
+/// Returns true if a terminal acts on the character instead of showing it: control characters, ends of lines,
+/// and those that turn the direction of writing.
 fn acts(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

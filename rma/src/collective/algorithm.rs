@@ -40,7 +40,7 @@ pub async fn meet(exchange: &Exchange, meeting: Meeting) {
     }
 }
 
-/// What a member does in a broadcast.
+/// A member's part in a broadcast.
 pub enum Part {
     /// The root gives this.
     Give(Text),
@@ -50,8 +50,8 @@ pub enum Part {
     TakeAny,
 }
 
-/// Gives the root's bytes to everybody, down a binomial tree: a member, counted from the root, hears from the one without
-/// its lowest bit. Returns them. They stay as they are until the operation is done.
+/// Broadcasts the root's bytes, down a binomial tree: a member, counted from the root, receives them from the
+/// one without its lowest bit. Returns them. They stay as they are until the operation is done.
 pub async fn broadcast(exchange: &Exchange, root: u32, part: Part) -> Text {
     let (members, me) = (exchange.team().size(), exchange.team().me());
     let position = (me + members - root) % members;
@@ -81,7 +81,7 @@ pub async fn broadcast(exchange: &Exchange, root: u32, part: Part) -> Text {
     text
 }
 
-/// Gives each other member its string: the root's part of a scatter, everybody's of an all-to-all.
+/// Gives each other member its string: the root's part of a scatter, every member's of an all-to-all.
 pub fn give_all(exchange: &Exchange, string_for: impl Fn(u32) -> Text) {
     for member in others(exchange) {
         exchange.send(member, tag::DATA, string_for(member));
@@ -127,7 +127,7 @@ pub async fn collect_aside(exchange: &Exchange, bytes_of: impl Fn(u32) -> usize)
     strings
 }
 
-/// The other members, beginning with the next, so that not everybody sends to the same first.
+/// Returns the other members, beginning with the next, so that members do not all send to the same first.
 fn others(exchange: &Exchange) -> impl Iterator<Item = u32> {
     let (members, me) = (exchange.team().size(), exchange.team().me());
     (1..members).map(move |step| (me + step) % members)

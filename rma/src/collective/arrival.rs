@@ -7,12 +7,12 @@ use crate::Peer;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Where a string is put.
+/// Destination of a string.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Landing {
     /// Into memory of the engine's own, of as many bytes as have come.
     Own(Vec<u8>),
-    /// Where the caller wants it: as many bytes as the string has.
+    /// The caller's memory: as many bytes as the string has.
     View(View),
 }
 
@@ -28,9 +28,9 @@ impl Landing {
 /// One string.
 #[derive(Debug)]
 enum Arrival {
-    /// It came unasked, and nobody has asked for it.
+    /// It came unasked, and was not expected yet.
     Whole(Vec<u8>),
-    /// It was offered, and nobody has asked for it.
+    /// It was offered, and was not expected yet.
     Offered(usize),
     /// Its receiver waits for it, of this length or any, at this offset of its segment if others can write there.
     Expected { at: Landing, total: Option<usize>, place: Option<u64> },
@@ -49,7 +49,7 @@ pub(super) enum Piece<'a> {
     Placed(*mut u8, usize),
 }
 
-/// What is to be done after something has come, or was asked for.
+/// The next step after an arrival or an expectation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Nothing.
@@ -62,7 +62,7 @@ pub(super) enum Next {
     Differs(usize, usize),
     /// Its sender calls the first, and this rank the other.
     Calls(Call, Call),
-    /// Nobody sends such a thing.
+    /// A violation of the protocol.
     Refuse,
 }
 
@@ -70,7 +70,7 @@ pub(super) enum Next {
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     strings: HashMap<(Peer, Tag), Arrival>,
-    /// What the members call.
+    /// The collectives that the members call.
     pub(super) calls: Calls,
 }
 

@@ -16,14 +16,14 @@ use std::sync::{Arc, Mutex};
 /// Rounds at most: members are counted by 32 bits.
 const ROUNDS_MAX: usize = 32;
 
-/// What a member said in a round: who it was, and its word.
+/// A message of a round: its sender, and its word.
 type Heard = Option<(Peer, u64)>;
 
 /// A team's barrier at this rank.
 #[derive(Default)]
 pub(super) struct Barrier {
     state: Mutex<State>,
-    /// What was heard, and of whom, by parity of the epoch and by round.
+    /// Messages, by parity of the epoch and by round.
     heard: Mutex<[[Heard; ROUNDS_MAX]; 2]>,
 }
 
@@ -34,7 +34,7 @@ struct State {
     phase: Phase,
 }
 
-/// Where a barrier is, at this rank.
+/// Progress of a barrier at this rank.
 #[derive(Default)]
 enum Phase {
     /// There was none.
@@ -43,7 +43,7 @@ enum Phase {
     /// `notify` was called, and not all members have come.
     Notified {
         team: Arc<Team>,
-        /// What is known of the name.
+        /// Combined name so far.
         known: BarrierName,
         round: usize,
         is_round_sent: bool,

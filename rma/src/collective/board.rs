@@ -124,7 +124,7 @@ impl Board {
         self.control.atomic_u64(self.parts[member as usize])
     }
 
-    /// Whether a member waits until others have finished.
+    /// Returns the flag by which a member tells that it waits until others have finished.
     #[inline]
     pub(super) fn wants_room(&self, member: u32) -> &AtomicU64 {
         self.control.atomic_u64(self.parts[member as usize] + 8)

@@ -1,4 +1,4 @@
-//! Which collective a rank calls: what members must agree on, as it travels with their strings.
+//! Identity of a collective call: its parameters that members must agree on, as they travel with the strings.
 
 use crate::Peer;
 
@@ -18,17 +18,17 @@ pub enum Kind {
     AllGather = 4,
     /// All give each something else.
     AllToAll = 5,
-    /// What all have, combined for one.
+    /// All members' values, combined for one.
     Reduce = 6,
-    /// What all have, combined for all.
+    /// All members' values, combined for all.
     AllReduce = 7,
-    /// What those before have, combined for each.
+    /// The values of this and earlier members, combined for each.
     Scan = 8,
     /// Teams of the members of a team.
     Split = 9,
     /// That all have come, and a value of each.
     BarrierWith = 10,
-    /// What those before have, without the receiver's own, combined for each.
+    /// The values of earlier members, without the receiver's own, combined for each.
     ExclusiveScan = 11,
     /// All give all the same, of lengths that differ.
     AllGatherV = 12,
@@ -74,7 +74,7 @@ impl Call {
         self.0
     }
 
-    /// What a peer has sent, which may be none that there is.
+    /// Decodes a peer's word, which may be no valid call.
     pub(super) fn decode(word: u32) -> Self {
         Self(word & ((1 << Self::BITS) - 1))
     }
@@ -91,7 +91,7 @@ impl std::fmt::Display for Call {
     }
 }
 
-/// What the members say that they call, as one operation of a rank.
+/// The calls of the members, for one operation of a rank.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     own: Option<Call>,
@@ -100,7 +100,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// This rank begins. Some: who has called something else.
+    /// This rank begins. Some: a peer that has called something else.
     pub(super) fn begin(&mut self, call: Call) -> Option<(Peer, Call)> {
         self.own = Some(call);
         self.heard.iter().copied().find(|&(_, heard)| heard != call)
@@ -119,7 +119,7 @@ impl Calls {
         }
     }
 
-    /// What this rank calls, once it has begun.
+    /// Returns this rank's call, once it has begun.
     pub(super) fn own(&self) -> Option<Call> {
         self.own
     }
@@ -139,7 +139,7 @@ mod tests {
         assert!(Call::decode(u32::MAX).to_string().contains("there is not"));
     }
 
-    /// Goal: whoever comes first, the one that calls something else is found.
+    /// Goal: whichever comes first, the member that calls something else is found.
     #[test]
     fn another_call_is_heard() {
         let (gather, scan) = (Call::with_root(Kind::Gather, 3), Call::of_all(Kind::Scan));

@@ -1,25 +1,26 @@
-//! How much of others' strings a rank holds that has not come to its operations yet.
+//! Flow control of strings that arrive before their operation begins.
 //!
-//! A short string is sent unasked, as long as what the sender has sent so and not been told of as taken stays within
-//! [`CREDIT_BYTES`]; any other string is offered, and sent when its receiver asks for it. So a rank that calls late holds at
-//! most that much for each other rank, and a note of each operation that others have begun. Credit comes back in large
-//! portions: for small strings, one message in some thousands. Nobody ever waits for credit: an offer needs none.
+//! A short string is sent unasked, as long as what the sender has sent so and not been told of as taken stays
+//! within [`CREDIT_BYTES`]; any other string is offered, and sent when its receiver asks for it. So a rank
+//! that calls late holds at most that much for each other rank, and a note of each operation that others have
+//! begun. Credit comes back in large portions: for small strings, one message in some thousands. No member
+//! ever waits for credit: an offer needs none.
 
 use super::lock;
 use crate::Peer;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// What a rank may have sent to another unasked.
+/// Bytes that a rank may have sent to another unasked.
 pub(super) const CREDIT_BYTES: usize = 256 << 10;
 
 /// The longest string that is sent unasked: a few times what a round trip costs more than a copy.
 pub(super) const UNASKED_MAX: usize = 8 << 10;
 
-/// What a string costs its receiver besides its bytes.
+/// Bytes that a string costs its receiver beyond its own.
 const OVERHEAD_BYTES: usize = 64;
 
-/// What is told at once.
+/// Credit returned by one message.
 const PORTION_BYTES: usize = CREDIT_BYTES / 2;
 
 /// This rank's strings to and from one other.
@@ -46,7 +47,7 @@ impl Credit {
         act(lock(&self.0).entry(peer).or_default())
     }
 
-    /// Whether a string may be sent unasked; if so, it counts as sent.
+    /// Returns true if a string may be sent unasked; it then counts as sent.
     pub(super) fn spend(&self, to: Peer, bytes: usize) -> bool {
         self.with(to, |account| {
             let may = bytes <= UNASKED_MAX && account.spent + cost(bytes) <= CREDIT_BYTES;

@@ -24,7 +24,7 @@ pub enum Text {
 }
 
 impl Text {
-    /// How many there are.
+    /// Returns their number.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Own(own) => own.len(),
@@ -32,7 +32,7 @@ impl Text {
         }
     }
 
-    /// A copy of them, or they themselves if nobody else needs them.
+    /// Returns a copy of them, or the bytes themselves if there are no other users.
     pub fn into_bytes(self) -> Vec<u8> {
         match self {
             Self::Own(own) => Arc::unwrap_or_clone(own),
@@ -73,7 +73,7 @@ struct Departure {
     stage: Stage,
 }
 
-/// What became of an attempt.
+/// Outcome of an attempt.
 enum Attempt {
     Done,
     /// It can go on at once.
@@ -98,7 +98,7 @@ pub(super) enum Flushed {
 /// The strings of one operation that this rank has not sent.
 #[derive(Debug, Default)]
 pub(super) struct Departures {
-    /// What this rank calls, once it has begun: before, it sends nothing.
+    /// This rank's call, once it has begun: before, it sends nothing.
     pub(super) call: Option<Call>,
     strings: Vec<Departure>,
 }

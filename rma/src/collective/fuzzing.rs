@@ -22,9 +22,9 @@ const RANKS: u32 = 3;
 /// Words of a message.
 const WORDS: usize = 8;
 
-/// Messages: each a byte that says who sends it, one that says how many bytes it carries (none: it is short), its words, and these
-/// bytes. They come to a rank that is in a broadcast, a reduction and a barrier of the team of all, and then calls more. It survives
-/// them; what it makes of them is nothing, progress, or an error that names who sent it.
+/// Messages: each a byte for the sender, one for the number of payload bytes (none: it is short), its words,
+/// and these bytes. They come to a rank that is in a broadcast, a reduction and a barrier of the team of all,
+/// and then calls more. It survives them; each leads to nothing, progress, or an error that names the sender.
 pub fn collective_messages(bytes: &[u8]) {
     let engine = engine();
     let exchanges = begin(&engine);
@@ -60,7 +60,7 @@ pub fn collective_messages(bytes: &[u8]) {
     }
 }
 
-/// A rank whose messages nobody reads.
+/// A rank whose own messages are discarded.
 pub(super) fn engine() -> Arc<Collectives> {
     engine_with(|_| {})
 }
@@ -79,7 +79,8 @@ fn engine_with(prepare: impl FnOnce(&Endpoint)) -> Arc<Collectives> {
     engine
 }
 
-/// What the rank is in: in turn it takes a string, gives one that is asked for, and combines two; and a barrier.
+/// Begins the rank's operations: in turn it takes a string, gives one on request, and combines two; and a
+/// barrier.
 fn begin(engine: &Arc<Collectives>) -> Vec<Exchange> {
     let world = engine.world().expect("the team of all");
     let called = |call| world.exchange(sequence::RANKS, call).expect("nothing is spoilt");
@@ -118,8 +119,8 @@ mod tests {
         Key { team: 0, sequence: sequence::RANKS, number }.words(call, tag, what, about)
     }
 
-    /// Goal: where a node is lost, operations that are in flight end with an error that says so, in which nobody is blamed for it; later ones
-    /// do not begin; and the endpoint goes on.
+    /// Goal: when a node is lost, operations in flight end with an error that says so and blames no other
+    /// peer; later ones do not begin; and the endpoint continues.
     #[test]
     fn a_loss_ends_what_is_in_flight() {
         let engine = engine_with(|endpoint| endpoint.survive(|_| {}).unwrap());

@@ -19,9 +19,10 @@ use vgas_shm::biased::this_thread;
 /// Bytes that one member gives in one piece of an operation.
 pub(super) const PIECE_BYTES_MAX: usize = 128 << 10;
 
-/// Longer pieces are taken from the segment that they are in; shorter ones are copied to the board, so that their giver need not wait
-/// until they are taken. Where members share cores that wait is a sleep and a wake of each: there all pieces of a broadcast, scatter,
-/// gather or reduction are copied, if nothing else is in flight.
+/// Longer pieces are taken from the segment that they are in; shorter ones are copied to the board, so that
+/// their giver need not wait until they are taken. If members share cores, each such wait is a sleep and a
+/// wake: then all pieces of a broadcast, scatter, gather or reduction are copied, if nothing else is in
+/// flight.
 const COPIED_MAX: usize = 8 << 10;
 
 /// Bytes from which the members share the work of a reduction. It then takes a round more, which costs two ranks on cores of their own
@@ -378,8 +379,8 @@ impl Machine {
         }
     }
 
-    /// Wakes those that can go on with a piece that this member has posted. Of members that need the pieces of all, only the last to
-    /// post wakes them: a wake that finds a piece missing costs two changes of threads.
+    /// Wakes those that can go on with a piece that this member has posted. If members need the pieces of
+    /// all, only the last to post wakes them: a wake that finds a piece missing costs two context switches.
     fn ring_receivers(&self, near: &Near, piece: u64) {
         let number = self.first + piece;
         match self.call.pattern {
@@ -604,8 +605,9 @@ impl Machine {
         true
     }
 
-    /// Tells those that may wait for it that this member has taken all. Where several wait for all others, or one does, only the last to
-    /// tell wakes them; there every member tells, because none knows who of the others has borrowed.
+    /// Tells those that may wait for it that this member has taken all. If several members wait for all
+    /// others, or one does, only the last to finish wakes them; then every member reports, because none knows
+    /// which others have borrowed.
     fn tell_taken(&self, near: &Near, last: u64) {
         let is_of_all = match self.call.pattern {
             Pattern::AllGather | Pattern::AllToAll => self.blocks(near) * self.piece_bytes > COPIED_MAX,

@@ -20,11 +20,11 @@
 //! ([`Exchange::begin`]) and proceeds whenever something arrives for it; one that was started with memory of its own
 //! ([`Team::start_owned`]) also while no thread of the program polls or waits.
 //!
-//! Members begin the collectives of a team in the same order; they are numbered by team and sequence, so that any number may be
-//! in flight, and teams may overlap. Nothing is awaited but what the data asks for: the root of a broadcast waits for nobody.
-//! Members that do not agree are told so: strings say which collective they belong to, and whoever finds another one, another
-//! length, or a string of an operation that has ended without it, *spoils* the team and tells all its members why
-//! ([`RmaError::Collective`]).
+//! Members begin the collectives of a team in the same order; they are numbered by team and sequence, so that
+//! any number may be in flight, and teams may overlap. An operation waits only for the data that it needs:
+//! the root of a broadcast does not wait. Members that disagree are told: strings name the collective they
+//! belong to, and a member that finds another one, another length, or a string of an operation that has ended
+//! without it, *spoils* the team and tells all its members why ([`RmaError::Collective`]).
 
 pub mod algorithm;
 mod arrival;
@@ -70,11 +70,11 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Operations that are counted apart, so that they need no common order.
 pub mod sequence {
-    /// Of several threads of a rank that take part on their own.
+    /// Teams whose members are several threads of a rank.
     pub const IMAGES: u32 = 0;
-    /// Of ranks.
+    /// Teams of ranks.
     pub const RANKS: u32 = 1;
-    /// How many there are.
+    /// Number of kinds.
     pub(super) const COUNT: usize = 2;
 }
 
@@ -95,7 +95,7 @@ pub struct Collectives {
     near_world: OnceLock<Option<Arc<Near>>>,
     /// Numbers of teams that this rank has had for those that it might lead.
     led: AtomicU32,
-    /// How often a list of ranks was made a team.
+    /// Number of teams made of each list of ranks.
     created: Mutex<HashMap<Vec<Rank>, u32>>,
     /// Members that were not told yet that their team is spoilt.
     untold: Mutex<Vec<Untold>>,
@@ -117,7 +117,7 @@ struct Untold {
     what: Arc<str>,
 }
 
-/// What a message finds of its operation.
+/// State of the operation that a message belongs to.
 enum Found {
     /// The operation, made now if nothing of it was seen before.
     Operation(Arc<Operation>),
@@ -246,7 +246,7 @@ impl Collectives {
         self.near_world.get()?.as_ref()
     }
 
-    /// What is known of the team with this number.
+    /// Returns the state of the team with this number.
     fn standing(&self, number: u64) -> Arc<Standing> {
         lock(&self.standings).entry(number).or_insert_with(|| Arc::new(Standing::new(number))).clone()
     }
@@ -308,7 +308,8 @@ impl Collectives {
         self.give_up(standing);
     }
 
-    /// A node is lost: what is in flight ends, in all teams, as what all ranks do together does. Nobody is told: each rank hears of it.
+    /// A node is lost: what is in flight ends, in all teams, as what all ranks do together does. No message
+    /// is sent: each rank learns of it by itself.
     fn lose(&self) {
         let standings: Vec<_> = lock(&self.standings).values().cloned().collect();
         for standing in standings {
@@ -335,7 +336,7 @@ impl Collectives {
         self.endpoint.notify_local();
     }
 
-    /// Tells members that their team is spoilt, as far as there is room. True: nobody is left.
+    /// Tells members that their team is spoilt, as far as there is room. True: no member is left to tell.
     fn tell(&self) -> bool {
         if self.untold_count.load(Ordering::Relaxed) == 0 {
             return true;

@@ -1,9 +1,10 @@
 //! Collectives of a team whose members share memory: each member gives its bytes on its [`Board`], and takes what others give there.
 //!
-//! An operation is a [`Machine`] that goes as far as the board allows: it enters, posts, takes, and waits until others have taken.
-//! Starting one never blocks. What does not fit the board stays with its operation, which is in flight, and is posted by a later look:
-//! in every poll of the endpoint, every wait in it, and every call that tests or waits for a collective. So a member may start any
-//! number of operations while another one computes, and answers messages while it waits.
+//! An operation is a [`Machine`] that goes as far as the board allows: it enters, posts, takes, and waits
+//! until others have taken. Starting one never blocks. A piece that does not fit the board stays with its
+//! operation, in flight, and is posted later: by any poll of the endpoint, any wait in it, and any call that
+//! tests or waits for a collective. So a member may start any number of operations while another one
+//! computes, and answers messages while it waits.
 //!
 //! # Progress
 //!
@@ -148,8 +149,8 @@ impl Near {
         }))
     }
 
-    /// Runs a function that combines. What it calls finds that the state is locked by its own thread. A panic spoils the team, because
-    /// other members wait for the result.
+    /// Runs a function that combines. Callbacks of the function find the state locked by their own thread. A
+    /// panic spoils the team, because other members wait for the result.
     pub(super) fn combine(&self, combiner: &dyn Combiner, left: View, right: View, result: View) {
         struct Combining<'a>(&'a Near);
         impl Drop for Combining<'_> {
@@ -614,7 +615,7 @@ impl NearOperation {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Looks for as long as that may pay off. Whether it is done.
+    /// Looks for as long as that may pay off. Returns true if it is done.
     fn spin(&self) -> Result<bool> {
         let near = &self.near;
         let is_done = |looks| {

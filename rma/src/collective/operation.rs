@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 
-/// Where a lost node is noticed.
+/// Context in which a lost node is noticed.
 pub(super) const WHERE: &str = "in a collective";
 
-/// What an operation does once it has begun.
+/// Body of an operation that has begun.
 pub type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where a step of an operation runs.
+/// Context in which a step of an operation runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Where {
     /// In a handler of active messages.
@@ -49,9 +49,9 @@ pub struct Operation {
     needs_caller: AtomicBool,
     /// Also while no thread polls or waits.
     goes_on: AtomicBool,
-    /// Whether the operation is in the queue of those to step from a caller.
+    /// True if the operation is queued for a step by a caller.
     is_queued: AtomicBool,
-    /// Who is to be woken at its end.
+    /// Waker for its end.
     waker: Mutex<Option<Waker>>,
     is_complete: AtomicBool,
     is_done: AtomicBool,
@@ -99,7 +99,7 @@ impl Operation {
         self.is_begun.load(Ordering::Acquire)
     }
 
-    /// Whether it is done here, well or not: no view that it was given is used any more.
+    /// Returns true if it is done here, successfully or not: the views given to it are not used any more.
     pub fn is_done(&self) -> bool {
         self.is_done.load(Ordering::Acquire)
     }
@@ -112,7 +112,7 @@ impl Operation {
         self.goes_on.load(Ordering::Relaxed)
     }
 
-    /// Has somebody woken at the end, instead of who was to be before.
+    /// Sets the waker for the end, replacing the previous one.
     pub(super) fn set_waker(&self, waker: &Waker) {
         let mut place = lock(&self.waker);
         if !place.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -125,8 +125,8 @@ impl Operation {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// How it has ended on this rank; none while it has not. Complete means that what this rank gets is there, and what it gives
-    /// has left; others may be in flight.
+    /// Returns its result on this rank; none while it is in flight. Complete means that what this rank gets
+    /// is there, and what it gives has left; others may be in flight.
     ///
     /// # Errors
     /// [`RmaError::Collective`] when its team is spoilt, [`RmaError::PeerLost`] when a node is lost.
@@ -190,7 +190,7 @@ impl Operation {
         flushed == Flushed::All
     }
 
-    /// Goes as far as what has arrived allows. Whoever comes while another thread is at it leaves the work to that
+    /// Goes as far as what has arrived allows. A thread that finds another one at it leaves the work to that
     /// thread, which looks again before it goes.
     pub(super) fn step(&self, engine: &Collectives, place: Where) {
         self.is_stirred.store(true, Ordering::SeqCst);
@@ -254,7 +254,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// What an algorithm does with its operation: exchange strings with the members of the team.
+/// Interface of an algorithm to its operation: exchanges strings with the members of the team.
 #[derive(Clone)]
 pub struct Exchange {
     team: Arc<Team>,
@@ -268,7 +268,7 @@ impl Exchange {
         Self { team, operation }
     }
 
-    /// Whose operation it is.
+    /// Returns the operation's team.
     pub fn team(&self) -> &Arc<Team> {
         &self.team
     }
@@ -352,8 +352,8 @@ impl Exchange {
         self.operation.flush(&self.team.engine);
     }
 
-    /// Says where the string of a member goes, of so many bytes. Whoever expects several says so before waiting for the first:
-    /// then they come together.
+    /// Says where the string of a member goes, of so many bytes. To receive several strings together, expect
+    /// all before waiting for the first.
     pub fn expect(&self, from: u32, tag: u32, at: Landing, bytes: usize) {
         let engine = &self.team.engine;
         let place = match &at {

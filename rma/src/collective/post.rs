@@ -18,7 +18,7 @@ const REASON_BYTES_MAX: usize = 512;
 /// Bits of the sequence in a word that it shares with the call.
 const SEQUENCE_BITS: u32 = u32::BITS - Call::BITS;
 
-/// Which operation: of which team and sequence, and its number there.
+/// Identity of an operation: team, sequence, and number within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     /// Number of the team (see `team`).
@@ -29,10 +29,10 @@ pub(super) struct Key {
     pub number: u32,
 }
 
-/// Which string of an operation, between two members.
+/// Tells the strings of an operation between two members apart.
 pub(super) type Tag = u32;
 
-/// What a message is about.
+/// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum What {

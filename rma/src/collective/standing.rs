@@ -1,4 +1,4 @@
-//! What a rank knows of a team by its number: a member may send before this rank has made the team.
+//! A rank's state of a team, by its number: a member may send before this rank has made the team.
 
 use super::barrier::Barrier;
 use super::post::Key;
@@ -39,7 +39,7 @@ impl Standing {
         self.members.get()
     }
 
-    /// Says who is in the team; the list that the team has. None: it is another one.
+    /// Sets the members of the team; returns the team's list. None: it is another one.
     pub(super) fn set_members(&self, members: Vec<Rank>) -> Option<Arc<[Rank]>> {
         let known = self.members.get_or_init(|| members.as_slice().into());
         (**known == *members).then(|| known.clone())
@@ -54,7 +54,7 @@ impl Standing {
         Key { team: self.number, sequence, number }
     }
 
-    /// Whether some caller of this rank has begun the operation, now or once.
+    /// Returns true if a caller of this rank has begun the operation, now or earlier.
     pub(super) fn has_begun(&self, key: Key) -> bool {
         let is_behind = |count: &u32| count.wrapping_sub(key.number).cast_signed() > 0;
         lock(&self.counts)[key.sequence as usize].values().any(is_behind)

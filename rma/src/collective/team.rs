@@ -1,8 +1,8 @@
 //! Teams and their members.
 //!
-//! A team is known by a number that its members agree on: that of all ranks is 0; a split gives each new team the rank of its
-//! first member and a number of that rank's own; a team made of a list has a number made of the list and of how often
-//! that list was used, since nobody but its members calls.
+//! A team is identified by a number that its members agree on: that of all ranks is 0; a split gives each new
+//! team the rank of its first member and a number of that rank's own; a team made of a list has a number made
+//! of the list and of how often that list was used, since only its members call.
 
 use super::Collectives;
 use super::call::{Call, Kind};
@@ -104,7 +104,7 @@ impl Team {
         &self.engine
     }
 
-    /// What its members know it by.
+    /// Returns its number, which its members agree on.
     pub fn number(&self) -> u64 {
         self.standing.number()
     }
@@ -214,7 +214,7 @@ impl Team {
         self.standing.barrier.notify(self, name)
     }
 
-    /// What all members have called the barrier that was notified, once all have come.
+    /// Returns the combined name of the notified barrier, once all members have come.
     ///
     /// # Errors
     /// [`RmaError::Usage`] when none was notified; while it is not passed, [`RmaError::Collective`] when the team is spoilt, and
@@ -227,7 +227,8 @@ impl Team {
         }
     }
 
-    /// What all members have called the last barrier that was passed here; none before the first, and while one is in flight.
+    /// Returns the combined name of the last barrier that was passed here; none before the first, and while
+    /// one is in flight.
     pub fn barrier_result(&self) -> Option<BarrierName> {
         self.standing.barrier.result()
     }
@@ -248,7 +249,7 @@ impl std::fmt::Debug for Team {
     }
 }
 
-/// What this member has asked for in a split.
+/// This member's arguments of a split.
 pub struct SplitWish {
     parent: Arc<Team>,
     wish: Wish,
@@ -278,7 +279,7 @@ impl SplitWish {
     }
 }
 
-/// What a member of the parent says in a split.
+/// A member's arguments of a split of its parent.
 #[derive(Clone, Copy)]
 struct Wish {
     colour: u32,

@@ -147,9 +147,9 @@ impl OwnedBlocks {
 
 /// A caller's memory of a collective.
 pub enum Blocks<'a> {
-    /// What it gives, and the place of what it takes.
+    /// Source and destination.
     Apart(&'a [u8], &'a mut [u8]),
-    /// What it takes replaces what it gives.
+    /// The result replaces the source.
     InPlace(&'a mut [u8]),
 }
 

@@ -1,7 +1,7 @@
 //! Bytes of a caller, read and written while an operation is in flight.
 //!
-//! The only unsafe code of this folder. Its rule: *whoever makes a view answers for the bytes* until the operation that it is
-//! given to is done. The engine keeps no view longer than that.
+//! The only unsafe code of this folder. Its rule: *the maker of a view is responsible for the bytes* until
+//! the operation that it is given to is done. The engine keeps no view longer than that.
 
 use crate::message::Source;
 use vgas_shm::Mapping;
@@ -34,7 +34,7 @@ impl View {
         self.address
     }
 
-    /// How many bytes it has.
+    /// Returns its number of bytes.
     pub fn bytes(self) -> usize {
         self.bytes
     }
@@ -125,7 +125,7 @@ impl View {
         unsafe { vgas_shm::copy::copy(from.address, self.address, self.bytes) };
     }
 
-    /// Whether both have a byte in common.
+    /// Returns true if both have a byte in common.
     pub fn overlaps(self, other: View) -> bool {
         let (here, there) = (self.address.addr(), other.address.addr());
         here < there.saturating_add(other.bytes) && there < here.saturating_add(self.bytes)
@@ -198,7 +198,7 @@ unsafe impl Combiner for BorrowedCombiner {
 
 #[cfg(test)]
 impl View {
-    /// Of a place that a test keeps longer than the view.
+    /// Makes a view of memory that a test keeps longer than the view.
     pub(super) fn of_test(place: &mut [u8]) -> Self {
         // SAFETY: as the tests that call promise.
         unsafe { Self::new(place.as_mut_ptr(), place.len()) }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// All conduits that a job may name, in the order in which they are shown to people.
 pub static PROVIDERS: &[&Provider] = &[&smp::PROVIDER, &tcp::PROVIDER, &ibv::PROVIDER, &ofi::PROVIDER];
 
-/// The conduit between nodes that a job gets when nobody chooses: it works everywhere.
+/// Default conduit between nodes: it works everywhere.
 pub const DEFAULT: &str = tcp::NAME;
 
 /// One conduit, as a job chooses it.
@@ -22,9 +22,9 @@ pub const DEFAULT: &str = tcp::NAME;
 pub struct Provider {
     /// Its name, as written after `--conduit`; [`Conduit::name`] is the same.
     pub name: &'static str,
-    /// Which nodes it connects.
+    /// The nodes that it connects.
     pub reach: Reach,
-    /// How they get it.
+    /// Its way of opening.
     pub(super) way: Way,
     /// Tries whether this machine has what it needs.
     pub(super) probe: fn() -> Availability,
@@ -35,13 +35,13 @@ pub struct Provider {
 /// A part of the opening of a conduit that takes long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slow {
-    /// For people who wait: what does what, and how long it takes on an idle machine.
+    /// Description for users who wait: the step, and its duration on an idle machine.
     pub(super) what: &'static str,
     /// Does it, once a process. It needs no settings.
     pub(super) begin: fn(),
 }
 
-/// Which nodes a conduit connects.
+/// Reach of a conduit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Virtual nodes of one machine.
@@ -50,7 +50,7 @@ pub enum Reach {
     SeveralHosts,
 }
 
-/// How the nodes of a job get a conduit.
+/// Ways for a job's nodes to open a conduit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
     /// All processes of the job share one domain, which carries it.
@@ -59,7 +59,7 @@ pub(super) enum Way {
     Opened(fn(TcpSpec, &dyn Options) -> Result<Arc<dyn Conduit>>),
 }
 
-/// What a job's settings say, for a conduit that reads its own. A setting without a value is left to the conduit
+/// A job's settings, for a conduit that reads its own. A setting without a value is left to the conduit
 /// (`auto`). The empty options, which leave everything to it, are `()`.
 pub trait Options {
     /// A word or a name.
@@ -97,26 +97,26 @@ pub(super) fn number<T: TryFrom<u64>>(options: &dyn Options, name: &str) -> Resu
     options.number(name).map(fits).transpose()
 }
 
-/// Whether this machine has what a conduit needs. Each text is one line.
+/// Availability of a conduit on this machine. Each text is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Availability {
     /// It can be used.
     Available {
-        /// What was found.
+        /// The finding.
         detail: String,
     },
     /// In part, or slower than it could be.
     Limited {
-        /// What was found.
+        /// The finding.
         detail: String,
-        /// How to get all of it.
+        /// Remedy for the missing part.
         remedy: String,
     },
     /// It cannot be used.
     Missing {
-        /// What was found.
+        /// The finding.
         detail: String,
-        /// How to get it.
+        /// Remedy.
         remedy: String,
     },
 }
@@ -128,12 +128,13 @@ impl Availability {
 }
 
 impl Provider {
-    /// Whether all processes of a job with this conduit share one domain: nothing is opened between its nodes.
+    /// Returns true if all processes of a job with this conduit share one domain: nothing is opened between
+    /// its nodes.
     pub fn is_domain(&self) -> bool {
         matches!(self.way, Way::Domain)
     }
 
-    /// Whether it connects nodes on several machines.
+    /// Returns true if it connects nodes on several machines.
     pub fn reaches_hosts(&self) -> bool {
         self.reach == Reach::SeveralHosts
     }
@@ -143,7 +144,7 @@ impl Provider {
         (self.probe)()
     }
 
-    /// Returns what takes long when it is opened, for people who wait; none where nothing does.
+    /// Returns the slow part of opening it, for users who wait; none if nothing is slow.
     pub fn slow(&self) -> Option<&'static str> {
         self.slow.map(|slow| slow.what)
     }

@@ -43,35 +43,37 @@ use std::sync::Arc;
 use std::time::Duration;
 use vgas_shm::{Atomic, Mapping, Span};
 
-/// What a conduit can do, as data.
+/// Capabilities of a conduit, as data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Most payload bytes of a medium message.
     pub medium_bytes_max: usize,
     /// Most payload bytes of a long message.
     pub long_bytes_max: usize,
-    /// Whether a request and a reply to the same peer keep their order.
+    /// True if a request and a reply to the same peer keep their order.
     pub ordered: bool,
-    /// Whether [`crate::message::Destination::Operation`] is supported; otherwise the endpoint answers gets in
-    /// medium messages.
+    /// True if [`crate::message::Destination::Operation`] is supported; otherwise the endpoint answers gets
+    /// in medium messages.
     pub long_to_operation: bool,
-    /// Whether regions of its peers can be mapped and then read and written by plain copies.
+    /// True if regions of its peers can be mapped and then read and written by plain copies.
     pub load_store: bool,
-    /// Whether [`Conduit::start_put`] and [`Conduit::start_get`] reach the segments that a peer owns or serves.
+    /// True if [`Conduit::start_put`] and [`Conduit::start_get`] reach the segments that a peer owns or
+    /// serves.
     pub one_sided: bool,
-    /// Whether [`Conduit::start_atomic`] does. Then all atomic updates of the job must go this way (see
+    /// True if [`Conduit::start_atomic`] does. Then all atomic updates of the job must go this way (see
     /// `endpoint::atomic`).
     pub atomics: bool,
-    /// Whether a [`Conduit::poll`] that finds nothing has asked the kernel, as far as is known: then whoever waits looks less often.
+    /// True if a [`Conduit::poll`] that finds nothing has asked the kernel, as far as is known: waiting
+    /// threads then poll less often.
     pub polls_through_kernel: bool,
 }
 
 /// A place in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Whose region.
+    /// Owner of the region.
     pub owner: Peer,
-    /// Which region.
+    /// The region.
     pub region: RegionId,
     /// First byte.
     pub offset: u64,
@@ -86,8 +88,8 @@ pub struct Part {
     pub at: u64,
     /// Length.
     pub bytes: usize,
-    /// Where the part is. A conduit writes there only through memory that it was offered ([`Conduit::offer`]); otherwise
-    /// it asks [`Sink::destination`] once the bytes have come.
+    /// Address of the part. A conduit writes there only through memory that it was offered
+    /// ([`Conduit::offer`]); otherwise it asks [`Sink::destination`] once the bytes have come.
     pub here: *mut u8,
 }
 
@@ -110,26 +112,26 @@ pub enum Sent {
     Busy,
 }
 
-/// What a poll may deliver.
+/// Messages that a poll may deliver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Requests and replies.
     Everything,
     /// Only replies: inside a handler that waits for room, where running further requests could recurse for ever.
     RepliesOnly,
-    /// Only what is for handlers below this index. Where another message is the next of its source, it stays, and what came
-    /// after it may; it counts as not taken in, so that its sender feels the back-pressure.
+    /// Only what is for handlers below this index. If another message is the next of its source, it stays,
+    /// and so may those behind it; it counts as not taken in, so that its sender feels the back-pressure.
     Below(u8),
 }
 
 impl Traffic {
-    /// Whether requests are delivered at all.
+    /// Returns true if requests are delivered at all.
     #[inline]
     pub fn has_requests(self) -> bool {
         !matches!(self, Self::RepliesOnly)
     }
 
-    /// Whether messages for this handler are.
+    /// Returns true if messages for this handler are delivered.
     #[inline]
     pub fn admits(self, handler: u8) -> bool {
         match self {
@@ -144,10 +146,10 @@ pub trait Conduit: Trusted + Send + Sync {
     /// Its name, as written after `--conduit`.
     fn name(&self) -> &'static str;
 
-    /// What it can do.
+    /// Returns the conduit's capabilities.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Whether it can carry messages to this peer.
+    /// Returns true if it can carry messages to this peer.
     fn reaches(&self, to: Peer) -> bool;
 
     /// Sends one message, if there is room for it.
@@ -160,7 +162,8 @@ pub trait Conduit: Trusted + Send + Sync {
         Ok((self.try_send(to, message)? == Sent::Accepted).then_some(Loan::NONE))
     }
 
-    /// Whether what was lent for a message to this peer is no longer used. Polling makes it so, or the peer's loss.
+    /// Returns true if the loan of a message to this peer is returned. Polling makes it so, or the peer's
+    /// loss.
     fn is_returned(&self, _to: Peer, loan: Loan) -> bool {
         loan == Loan::NONE
     }
@@ -170,9 +173,9 @@ pub trait Conduit: Trusted + Send + Sync {
     /// [forget](Self::forget) it.
     fn offer(&self, _region: RegionId, _memory: Span) {}
 
-    /// A region is none any more: nobody here uses it, and no operation on it is in flight. What was registered of it is given
-    /// back, so that keys of it are refused from now on, and what its server granted is forgotten, because another region may
-    /// have the name next.
+    /// A region no longer exists: this side does not use it, and no operation on it is in flight. Its
+    /// registration is released, so that its keys are refused from now on, and grants by its server are
+    /// forgotten, because another region may have the name next.
     fn forget(&self, _owner: Peer, _region: RegionId) {}
 
     /// Starts to write into a region that `server` owns or serves, without its help, when [`Capabilities::one_sided`]
@@ -196,8 +199,9 @@ pub trait Conduit: Trusted + Send + Sync {
     }
 
     /// Starts an atomic update of a word of a segment that `server` owns or serves, without its help, when
-    /// [`Capabilities::atomics`] holds; `place.offset` is a multiple of 8. What the word was becomes the first eight bytes
-    /// of the operation's memory, for which [`Sink::destination`] is asked before [`Sink::completed`] is told.
+    /// [`Capabilities::atomics`] holds; `place.offset` is a multiple of 8. The old value becomes the first
+    /// eight bytes of the operation's memory, for which [`Sink::destination`] is asked before
+    /// [`Sink::completed`] is told.
     fn start_atomic(&self, _server: Peer, _place: Place, _atomic: Atomic, _operation: u64) -> Result<Sent> {
         Err(RmaError::Usage(format!("the {} conduit has no atomic updates", self.name())))
     }
@@ -213,7 +217,8 @@ pub trait Conduit: Trusted + Send + Sync {
         Ok(())
     }
 
-    /// Whether something is buffered that [`Conduit::flush`] or a poll has to push out. Cheap where nothing is.
+    /// Returns true if something is buffered that [`Conduit::flush`] or a poll has to push out. Cheap where
+    /// nothing is.
     fn has_unsent(&self) -> bool {
         false
     }
@@ -226,8 +231,9 @@ pub trait Conduit: Trusted + Send + Sync {
     /// the last poll; look again instead.
     fn arm(&self) -> bool;
 
-    /// The same for a sleep as long as [`Sleeps`](vgas_shm::bell::Sleeps) says, after which the caller polls: what comes in the moment of the preparation need
-    /// not wake it. Where that makes preparing cheaper; elsewhere it is [`Conduit::arm`].
+    /// The same for a sleep as long as [`Sleeps`](vgas_shm::bell::Sleeps) says, after which the caller polls:
+    /// what comes in the moment of the preparation need not wake it. A conduit for which that saves nothing
+    /// uses [`Conduit::arm`].
     fn arm_briefly(&self) -> bool {
         self.arm()
     }

@@ -1,14 +1,15 @@
 //! A simulated network inside one process: seeded delays, reordering where a class allows it, loss of peers.
 //!
-//! Time is a count of steps. A message that is sent becomes deliverable a seeded number of steps later, never before
-//! one that was sent earlier on the same way. What is on its way lies with its receiver, in the order of delivery; of a way
-//! that was never used nothing is known, so a thousand peers cost what they say. Driven by one thread that calls
-//! [`SimNetwork::step`] and polls peers in an order of its own, a run is determined by the seed. With
-//! [`SimOptions::steps_by_polling`] every poll is a step, so that ordinary threads can use it, too (their schedule then counts
-//! as well).
+//! Time is a count of steps. A message that is sent becomes deliverable a seeded number of steps later, never
+//! before one that was sent earlier on the same way. Messages in flight lie with their receiver, in the order
+//! of delivery; an unused path takes no memory, so a thousand peers cost what they send. Driven by one thread
+//! that calls [`SimNetwork::step`] and polls peers in an order of its own, a run is determined by the seed.
+//! With [`SimOptions::steps_by_polling`] every poll is a step, so that ordinary threads can use it, too
+//! (their schedule then counts as well).
 //!
-//! With a [`Timing`] a step is what that says, a nanosecond say, and so is when a message comes: then whoever drives the network goes
-//! from one [`SimNetwork::next_due`] to the next, and learns what a real network of that speed would take.
+//! With a [`Timing`] a step is its unit, a nanosecond say, and messages arrive at its times: the driver of
+//! the network then goes from one [`SimNetwork::next_due`] to the next, and learns what a real network of
+//! that speed would take.
 
 use super::owned::OwnedMessage;
 use super::{Capabilities, Conduit, Sent, Traffic};
@@ -36,14 +37,14 @@ pub trait Timing: std::fmt::Debug + Send + Sync {
     fn taken(&self, now: u64, from: Peer, to: Peer, long_bytes: usize);
 }
 
-/// What the network does to messages.
+/// Faults and delays of the network.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
     /// Steps from sending to delivery.
     pub delay_steps: RangeInclusive<u64>,
     /// Decides that instead.
     pub timing: Option<Arc<dyn Timing>>,
-    /// Whether requests and replies between two peers may overtake each other.
+    /// True if requests and replies between two peers may overtake each other.
     pub reorder_classes: bool,
     /// Peers that disappear, and the step at which they do: what they sent and was not delivered is lost, too.
     pub losses: Vec<(u64, Peer)>,
@@ -134,11 +135,11 @@ struct State {
     random: SplitMix,
     /// By sender and receiver, those that were used.
     ways: BTreeMap<(Peer, Peer), Way>,
-    /// What is on its way, by receiver.
+    /// Messages in flight, by receiver.
     inboxes: Vec<Inbox>,
     /// Messages that were sent.
     sent: u64,
-    /// When messages become due, and for whom, as far as that lies ahead.
+    /// Future due times of messages, with the receiver.
     due: BTreeSet<(u64, Peer)>,
     lost: Vec<bool>,
     /// Losses in their order, and of how many each peer was told.
@@ -149,8 +150,8 @@ struct State {
 /// The messages to one peer in an order in which they may be delivered.
 type Inbox = BTreeMap<Key, InFlight>;
 
-/// The step in which a message is due; a seeded number, the same for all that are due from one peer in this step, so that who
-/// comes first does not follow from who has sent first; the order of sending.
+/// The step in which a message is due; a seeded number, the same for all that are due from one peer in this
+/// step, so that the order of arrival does not follow from that of sending; the order of sending.
 type Key = (u64, u64, u64);
 
 #[derive(Default)]
@@ -226,12 +227,13 @@ impl SimNetwork {
         step
     }
 
-    /// The step of the first message that nobody was told of.
+    /// Returns the step of the first message whose receiver was not told yet.
     pub fn next_due(&self) -> Option<u64> {
         self.lock().due.first().map(|(step, _)| *step)
     }
 
-    /// Lets time pass to this step, unless that is over; whom messages have come for since.
+    /// Lets time pass to this step, unless it is past; returns the receivers of messages that have come
+    /// since.
     pub fn pass_to(&self, step: u64) -> Vec<Peer> {
         let mut state = self.lock();
         while state.step < step {
@@ -568,7 +570,8 @@ mod tests {
         );
     }
 
-    /// Sends of the peers of a large network to their neighbours and to one peer whom all of them ask; what each gets.
+    /// Sends messages of the peers of a large network to their neighbours and to one hot peer; returns each
+    /// peer's arrivals.
     fn crowd(seed: u64, peers: u32) -> Vec<Vec<(Peer, Direction, u32)>> {
         const ROUNDS: u32 = 10;
         let network = SimNetwork::new(seed, peers, SimOptions::default()).unwrap();
@@ -612,7 +615,7 @@ mod tests {
         }
     }
 
-    /// Goal: who was refused is woken when there is room.
+    /// Goal: a refused sender is woken when there is room.
     #[test]
     fn a_full_way_wakes_its_sender_when_it_has_room() {
         let options = SimOptions { requests_max: 1, ..SimOptions::default() };

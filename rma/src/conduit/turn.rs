@@ -1,4 +1,5 @@
-//! Whose turn it is to poll: one thread at a time, which may come again from inside the handlers that its poll runs.
+//! The turn to poll: one thread has it at a time, and may enter again from inside the handlers that its poll
+//! runs.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +10,7 @@ use vgas_shm::biased::this_thread;
 pub(in crate::conduit) struct Turn {
     /// The polling thread, 0 for none.
     owner: AtomicUsize,
-    /// How often it has entered; touched by the owner only.
+    /// Number of its entries; touched by the owner only.
     depth: AtomicU32,
 }
 
@@ -33,7 +34,7 @@ impl Turn {
         Some(Taken { turn: self, nested })
     }
 
-    /// Whether this thread is inside a handler.
+    /// Returns true if this thread is inside a handler.
     pub(in crate::conduit) fn is_mine(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == this_thread()
     }

@@ -36,8 +36,8 @@ impl Endpoint {
     /// [`Endpoint::put`] from a raw source, which may be shared memory.
     ///
     /// # Safety
-    /// `from` is valid for reads of `bytes` bytes during the call, and does not overlap the destination. What others write there meanwhile
-    /// may arrive as halves of words.
+    /// `from` is valid for reads of `bytes` bytes during the call, and does not overlap the destination.
+    /// Bytes that are written elsewhere meanwhile may arrive as halves of words.
     #[inline]
     pub unsafe fn put_raw(
         &self,

@@ -1,6 +1,6 @@
 //! Atomic updates of words of pinned segments: of four or eight bytes, by the processor or by network cards.
 //!
-//! What they are atomic with is on the page of [`super`].
+//! See [`super`] for the accesses with which they are atomic.
 //!
 //! ```text
 //! ATOMIC (operation, where, update)      → FETCHED (operation, what was there)
@@ -21,7 +21,7 @@ use vgas_shm::{Atomic, Update};
 const ATOMIC: u8 = 8;
 pub(super) const FETCHED: u8 = 9;
 
-/// Of a word as cards update it, and of the answer.
+/// Bytes of a word as cards update it, and of the answer.
 const WORD_BYTES: u64 = 8;
 
 pub(super) fn handlers() -> [(u8, Handler); 2] {
@@ -75,9 +75,10 @@ fn differing(who: &str) -> RmaError {
 }
 
 impl Endpoint {
-    /// Updates a word at `offset` of a rank's pinned segment; yields what it was. When it returns the change is visible at the
-    /// target. `offset` is a multiple of the word's length. What it is atomic with is on the module's page. Updates that the
-    /// network's card lacks, where cards make those of the job, are made of its compare-and-swap.
+    /// Updates a word at `offset` of a rank's pinned segment; yields what it was. When it returns the change
+    /// is visible at the target. `offset` is a multiple of the word's length. See the module's page for the
+    /// accesses with which it is atomic. Updates that the network's card lacks, where cards make those of the
+    /// job, are made of its compare-and-swap.
     ///
     /// # Errors
     /// [`RmaError::Usage`] for another offset, [`RmaError::OutOfRange`] behind the end, and the endpoint's own.
@@ -126,7 +127,8 @@ impl Endpoint {
         Ok(value)
     }
 
-    /// With a card that lacks the update: until nobody else has changed the eight bytes in which the word lies.
+    /// For a card that lacks the update: repeats until the eight bytes that contain the word were unchanged
+    /// in between.
     fn update_by_swaps(&self, part: PinnedPart, offset: u64, update: Update) -> Result<u64> {
         check_offset(offset, update)?;
         let (first, shift) = (offset & !(WORD_BYTES - 1), 8 * (offset % WORD_BYTES));

@@ -1,13 +1,14 @@
-//! What was started goes on by itself: nobody need synchronise an operation for its bytes to travel.
+//! Background progress: operations complete without being synchronised.
 //!
 //! * *A thread that polls or waits* takes the answers in and sends what waits for room, for all operations of the process;
 //!   those of the layer above ([`Work`]) go on by the same polls.
 //! * *While no thread does*, a thread of the endpoint's own looks after them, less than half a millisecond apart. It runs no
 //!   handler of a library or program: what is for these stays where it is ([`Traffic::Below`]).
 //!
-//! The thread is started by the first operation that returns to its caller incomplete, and sleeps, without a clock, while
-//! nothing is in flight. Operations that are waited for where they are started never wake it. Where the system refuses the
-//! thread, operations go on when some thread polls or waits, as far as polls take them.
+//! The thread is started by the first operation that returns to its caller incomplete, and sleeps, without a
+//! clock, while nothing is in flight. Operations that are waited for where they are started never wake it. If
+//! the system refuses the thread, operations progress when some thread polls or waits, as far as polls take
+//! them.
 
 use super::signals::with_signals_blocked;
 use super::wait::lock;
@@ -19,14 +20,14 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// Between two looks of the thread. What a rank starts, and leaves alone after it has polled once more, goes on at the second
-/// look after that: within a millisecond, with the latency of a sleep.
+/// Between two looks of the thread. Operations that a rank starts, and leaves alone after it has polled once
+/// more, progress at the second look after that: within a millisecond, with the latency of a sleep.
 const INTERVAL: Duration = Duration::from_micros(400);
 
 /// The thread's stack: a copy may touch a page of a tiered segment that has to be fetched first, which takes 64 KiB.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Who can have something in flight: the cache, and collectives.
+/// Number of users that can have operations in flight: the cache, and collectives.
 const WORKS_MAX: usize = 2;
 
 /// The state of an endpoint's background.
@@ -37,7 +38,7 @@ pub(super) struct Background {
     in_flight: AtomicUsize,
     /// Set while something may be in flight. Only the thread clears it, when nothing is.
     armed: AtomicBool,
-    /// Polls while armed that have looked at the network, too: whether somebody else looks after what is in flight.
+    /// Polls while armed that have looked at the network, too: they show that another thread makes progress.
     polls: AtomicU32,
     /// None: the system has refused it.
     thread: OnceLock<Option<Thread>>,
@@ -76,7 +77,7 @@ impl Endpoint {
         }
     }
 
-    /// What was named, as far as it is still there.
+    /// Returns the registered users that still exist.
     pub(super) fn works(&self) -> impl Iterator<Item = Arc<dyn Work>> {
         self.background.works.iter().filter_map(|work| work.get()?.upgrade())
     }
@@ -102,9 +103,9 @@ impl Endpoint {
         self.background.in_flight.fetch_sub(count, Ordering::SeqCst);
     }
 
-    /// From now on the thread does nothing, and operations go on by polls alone; a look that it has begun may go on for a
-    /// moment. May be called anywhere, also in a handler of a signal: for a program that is about to exit, with operations under
-    /// way that it has forgotten, and for simulations, in which nothing happens by itself.
+    /// From now on the thread does nothing, and operations go on by polls alone; a look that it has begun may
+    /// go on for a moment. May be called anywhere, even in a signal handler: for a program that is about to
+    /// exit, with forgotten operations in flight, and for simulations, in which nothing happens by itself.
     pub fn stop_background(&self) {
         self.background.is_over.store(true, Ordering::SeqCst);
     }
@@ -153,7 +154,7 @@ impl Endpoint {
         }
     }
 
-    /// What every poll does besides delivering: lets the work go on.
+    /// Makes progress on the work, in addition to every poll's delivery.
     #[inline]
     pub(super) fn tend(&self) {
         if self.background.in_flight.load(Ordering::Relaxed) > 0 {
@@ -176,7 +177,7 @@ impl Endpoint {
         }
     }
 
-    /// Lets the work go on, and tells those who wait for it.
+    /// Makes progress on the work, and tells its waiting threads.
     pub(super) fn advance_work(&self, extent: Extent) {
         if self.background.in_flight.load(Ordering::Relaxed) == 0 {
             return;
@@ -200,7 +201,7 @@ impl Endpoint {
             || self.has_unsent()
     }
 
-    /// Whether bytes wait for room that no thread may be about to send.
+    /// Returns true if bytes wait for room that no thread may be about to send.
     pub(super) fn has_unsent(&self) -> bool {
         self.smp.as_ref().is_some_and(|smp| smp.has_unsent())
             || self.network.as_ref().is_some_and(|network| network.has_unsent())
@@ -289,7 +290,7 @@ impl Endpoint {
     }
 }
 
-/// What the thread does until its endpoint goes.
+/// Runs the thread until its endpoint goes.
 fn look_after(endpoint: &Weak<Endpoint>) {
     IS_OWN.set(true);
     let mut seen = 0;

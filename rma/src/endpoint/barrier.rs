@@ -33,7 +33,7 @@ const ROUNDS_MAX: usize = 32;
 /// Looks at the words of other ranks before a waiting rank starts to serve its endpoint, too.
 const LOOKS_BEFORE_POLLING: u32 = 256;
 
-/// What a rank says when it arrives.
+/// A rank's name at a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarrierName {
     /// Matches every name.
@@ -47,7 +47,7 @@ pub enum BarrierName {
     Carrying(u32),
 }
 
-/// How a barrier ended.
+/// Outcome of a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum BarrierOutcome {
@@ -106,9 +106,9 @@ pub(super) struct Barrier {
     /// Position of this rank among the leaders.
     my_lead: Option<usize>,
     state: BiasedLock<State>,
-    /// What other leaders have said, by parity and round.
+    /// Other leaders' words, by parity and round.
     heard: Mutex<[[u64; ROUNDS_MAX]; 2]>,
-    /// What other leaders have brought, or this domain's was handed, by parity and round.
+    /// Payloads of other leaders, or handed to this domain's, by parity and round.
     carried: Mutex<FxHashMap<(u32, u32), Arriving>>,
 }
 
@@ -125,7 +125,7 @@ struct State {
     epoch: u64,
     /// The name given to `notify`, until the wait has ended.
     notified: Option<BarrierName>,
-    /// What all arrivals at the last barrier said together, once it was waited for.
+    /// Combined name of all arrivals at the last barrier, once it was waited for.
     passed: Option<BarrierName>,
     /// Leaders: what is known so far, the round it has reached, and whether that round's message is out.
     agreed: Option<BarrierName>,
@@ -133,7 +133,7 @@ struct State {
     round_sent: bool,
     /// At a barrier that carries something: what is known of that, by rank.
     brought: BTreeMap<u32, Vec<u8>>,
-    /// What is being sent of it, to whom of several and how far.
+    /// Payload being sent, its target among several, and its progress.
     sending: Vec<u8>,
     sent: usize,
     receiver: usize,
@@ -271,7 +271,7 @@ impl Barrier {
         self.member_ranks.get(member).copied().flatten()
     }
 
-    /// Whose message of a round this rank waits for, if it leads.
+    /// Returns the rank whose message of a round this rank waits for, if it leads.
     fn sender_of(&self, round: u32) -> Option<Rank> {
         self.my_lead.filter(|_| (round as usize) < ROUNDS_MAX).map(|me| {
             let count = self.leaders.len();
@@ -279,7 +279,7 @@ impl Barrier {
         })
     }
 
-    /// What the ranks of the group have brought, all of which have arrived.
+    /// Returns the payloads of the ranks of the group, all of which have arrived.
     fn group_brought(&self, epoch: u64) -> impl Iterator<Item = (u32, Vec<u8>)> + '_ {
         let of_member = move |&member: &usize| {
             Some((self.rank_of_member(member)?.0, self.shared.read_board(member, epoch)))
@@ -287,7 +287,7 @@ impl Barrier {
         self.group.iter().filter_map(of_member)
     }
 
-    /// What has come whole of a round, or was handed to this domain; taken.
+    /// Takes the complete payload of a round, received or handed to this domain.
     fn take_carried(&self, epoch: u64, round: u32) -> Option<Vec<u8>> {
         let mut carried = lock(&self.carried);
         let key = ((epoch & 1) as u32, round);
@@ -295,7 +295,7 @@ impl Barrier {
         if is_whole { carried.remove(&key).map(|arriving| arriving.bytes) } else { None }
     }
 
-    /// What all arrivals of the group say together, once all are there.
+    /// Returns the combined name of all arrivals of the group, once all are there.
     #[inline]
     fn group_arrived(&self, epoch: u64) -> Option<BarrierName> {
         // Of none that have arrived nothing is known: a barrier that carries something does not go with anonymous ones.
@@ -464,7 +464,7 @@ impl Endpoint {
         Ok(Sent::Accepted)
     }
 
-    /// Whether all ranks have arrived, and what they said.
+    /// Returns the combined name once all ranks have arrived.
     #[inline]
     fn barrier_look(&self, state: &mut State) -> Result<Option<BarrierName>> {
         let barrier = &self.barrier;
@@ -498,8 +498,8 @@ impl Endpoint {
         self.barrier_for(0, brought)
     }
 
-    /// [`Endpoint::barrier_with`] for a caller of its own, such as a library: ranks at the barrier of another caller are refused, so
-    /// that nobody takes what is meant for another.
+    /// [`Endpoint::barrier_with`] for a caller of its own, such as a library: ranks at the barrier of another
+    /// caller are refused, so that no library takes the payload of another.
     ///
     /// # Errors
     /// As [`Endpoint::barrier_with`].

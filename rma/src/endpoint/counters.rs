@@ -1,11 +1,11 @@
-//! How many messages and payload bytes went which way.
+//! Counts of messages and payload bytes by path.
 
 use crate::conduit::Sent;
 use crate::message::{Arrived, Delivery, Direction, Message, Payload};
 use std::sync::atomic::{AtomicU64, Ordering};
 use vgas_shm::striped::{STRIPES, add, stripe};
 
-/// What carried a message.
+/// Path of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// The queue to oneself, or none ([`Endpoint::request_inline`](super::Endpoint::request_inline)).
@@ -67,7 +67,7 @@ struct InlineCounters {
     payload_bytes: AtomicU64,
 }
 
-/// By [`Carrier`]. What is sent through shared memory is counted by its conduit.
+/// By [`Carrier`]. Messages through shared memory are counted by their conduit.
 #[derive(Default)]
 #[repr(align(128))]
 struct Stripe([CarrierCounters; 3]);

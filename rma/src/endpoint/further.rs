@@ -1,9 +1,10 @@
 //! Further pinned segments: parts that a rank attaches beside its first, and gives up, while the job runs.
 //!
-//! A part is a range of its owner's region behind the first segment: the memory that the processes of the domain share already, so that
-//! nothing has to be handed to them. Two words of the control file say where it lies and how large it is; the owner alone writes
-//! them, and who shares the memory reads them at every access. Others are told a part's size, by the layer above or by the agent
-//! that serves it. A part that is given up leaves no memory behind: its pages go back to the system.
+//! A part is a range of its owner's region behind the first segment: the memory that the processes of the
+//! domain share already, so that nothing has to be handed to them. Two words of the control file give its
+//! place and size; the owner alone writes them, and ranks that share the memory read them at every access.
+//! Others are told a part's size, by the layer above or by the agent that serves it. A part that is given up
+//! leaves no memory behind: its pages go back to the system.
 //!
 //! ```text
 //! LEARN (operation, whose, region)      → FETCHED (operation, size, or all ones for none)
@@ -33,7 +34,7 @@ pub(super) fn handlers() -> [(u8, Handler); 2] {
     [(LEARN, Box::new(on_learn)), (FORGET, Box::new(on_forget))]
 }
 
-/// What an endpoint knows of further segments beside what is shared.
+/// An endpoint's state of further segments beside the shared words.
 #[derive(Default)]
 pub(super) struct Further {
     /// This rank's own parts, by where they lie in its region.
@@ -71,8 +72,8 @@ fn gap(rooms: &[(Range<u64>, RegionId)], first: u64, limit: u64, bytes: u64) -> 
 }
 
 impl Segments {
-    /// Where a part of a further segment lies in its owner's region, and its size; none while it has none, and of a rank that
-    /// shares no memory with this process.
+    /// Returns the place of a part of a further segment in its owner's region, and its size; none while it
+    /// has none, and for a rank that shares no memory with this process.
     pub(super) fn part_near(&self, part: PinnedPart) -> Option<Range<u64>> {
         let near = self.near(part.owner)?;
         let [size, start] = self.shared().part(near.member, part.region.further_index()?)?;
@@ -143,9 +144,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives this rank's part of a further segment up: nobody may use it any more, and every operation on it has been waited for. When
-    /// it returns its memory has gone back to the system, no network card can reach it, and its name is free. Not
-    /// collective; any thread, but no handler. Who has learnt of it forgets it by [`Endpoint::forget_part`].
+    /// Gives this rank's part of a further segment up: it must not be used any more, and every operation on
+    /// it has been waited for. When it returns its memory has gone back to the system, no network card can
+    /// reach it, and its name is free. Not collective; any thread, but no handler. Other ranks that know it
+    /// forget it by [`Endpoint::forget_part`].
     ///
     /// # Errors
     /// [`RmaError::NoSuchRegion`] when this rank has no such part; the endpoint's own.
@@ -218,7 +220,7 @@ impl Endpoint {
         Ok(bytes)
     }
 
-    /// Forgets what this process knows of a part that its owner gives up, or has given up; nobody here uses it any more.
+    /// Forgets a part that its owner gives up, or has given up; it is not used any more here.
     pub fn forget_part(&self, part: PinnedPart) {
         if part.region == RegionId::SEGMENT {
             return self.know_first(part.owner, 0);
@@ -255,7 +257,7 @@ impl Endpoint {
         Ok((rank, further_index(region)?))
     }
 
-    /// Who owns a part of a further segment, if it can be one.
+    /// Returns the owner of a part of a further segment, if it can be one.
     fn owner_of_further(&self, part: PinnedPart) -> Result<Peer> {
         further_index(part.region)?;
         if part.owner.0 < self.layout.ranks() {

@@ -34,7 +34,7 @@ fn pieces(bytes: &[u8], count: u8) {
     assert_eq!(again, bytes);
 }
 
-/// What a barrier carries.
+/// Decodes the payload of a barrier.
 fn carried(bytes: &[u8]) {
     let mut brought = BTreeMap::new();
     if unpack(bytes, RANKS, &mut brought).is_none() {
@@ -46,7 +46,7 @@ fn carried(bytes: &[u8]) {
     assert_eq!(again, brought);
 }
 
-/// What an allgather brings.
+/// Decodes the result of an allgather.
 fn gathered(bytes: &[u8], count: u8) {
     let Some(strings) = unflatten(bytes, count.into()) else { return };
     assert_eq!(flatten(&strings), bytes);

@@ -1,6 +1,6 @@
-//! Put and get with implicit handles (GASNet: `nbi`), per thread: start any number, then wait for all gets, all puts, or
-//! both. What is started between [`Endpoint::begin_access_region`] and [`Endpoint::end_access_region`] gets a handle of
-//! its own instead.
+//! Put and get with implicit handles (GASNet: `nbi`), per thread: start any number, then wait for all gets,
+//! all puts, or both. An operation started between [`Endpoint::begin_access_region`] and
+//! [`Endpoint::end_access_region`] gets a handle of its own instead.
 
 use super::Endpoint;
 use super::operation::Handle;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 /// Accumulated operations after which completed ones are sorted out.
 const PRUNE_AT: usize = 64;
 
-/// Which implicit operations to wait for.
+/// Selects the implicit operations to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Implicit {
     /// Puts and memsets.

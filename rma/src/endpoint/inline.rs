@@ -32,8 +32,8 @@ impl Endpoint {
     /// handler, and while [messages are withheld](Endpoint::withhold), it is [`Endpoint::request`]. The source is reusable when it returns.
     ///
     /// # Errors
-    /// [`RmaError::Usage`](crate::RmaError::Usage) for a message that exceeds a limit; errors of a long payload's destination, and of a
-    /// handler that nobody registered; the endpoint's error once it has failed.
+    /// [`RmaError::Usage`](crate::RmaError::Usage) for a message that exceeds a limit; errors of a long
+    /// payload's destination, and of an unregistered handler; the endpoint's error once it has failed.
     #[inline]
     pub fn request_inline(&self, handler: u8, arguments: &[u32], payload: &Payload<'_>) -> Result<()> {
         if self.is_inline_now()
@@ -50,7 +50,7 @@ impl Endpoint {
         self.request_inline_any(handler, arguments, payload)
     }
 
-    /// Whether handlers may run in this thread now, and nothing is to be delivered before.
+    /// Returns true if handlers may run in this thread now, and nothing is to be delivered before.
     #[inline]
     fn is_inline_now(&self) -> bool {
         !self.wait.in_handler()

@@ -1,10 +1,12 @@
 //! Landings: memory of this process that long messages of one peer may fill, for a layer above that asks for bytes by messages of its
 //! own.
 //!
-//! They are to such a layer what the answers to gets are to this one: the bytes come straight to where the program wants them, and
-//! nowhere else. Who asks names the landing in the question ([`Landing::number`]); the answer is a long message to
-//! [`Destination::Operation`](crate::message::Destination::Operation) of that number, and the handler of the answer ends the landing.
-//! Between its messages a peer cannot be in the middle of one, so that whatever it sends after the answer finds no landing.
+//! They are to such a layer what the answers to gets are to this one: the bytes come straight to where the
+//! program wants them, and nowhere else. The requester names the landing in its request
+//! ([`Landing::number`]); the answer is a long message to
+//! [`Destination::Operation`](crate::message::Destination::Operation) of that number, and the handler of the
+//! answer ends the landing. Between its messages a peer cannot be in the middle of one, so that whatever it
+//! sends after the answer finds no landing.
 
 use super::Endpoint;
 use crate::address::Peer;
@@ -22,17 +24,18 @@ impl Landing {
 }
 
 impl Endpoint {
-    /// Whether long messages between this peer and this endpoint may go to landings: whether the conduit between them has
-    /// [`Capabilities::long_to_operation`](crate::conduit::Capabilities::long_to_operation).
+    /// Returns true if long messages between this peer and this endpoint may go to landings: if the conduit
+    /// between them has [`Capabilities::long_to_operation`](crate::conduit::Capabilities::long_to_operation).
     pub fn may_land(&self, peer: Peer) -> bool {
         self.carrier_of(peer).is_some_and(|conduit| conduit.capabilities().long_to_operation)
     }
 
-    /// Lets long messages of `from`, which is to be asked next, fill the bytes at `to`. What it sends there and does not fit, and
-    /// what anybody else does, is an error that names the sender, and nothing is written.
+    /// Lets long messages of `from`, which is to be asked next, fill the bytes at `to`. Bytes from it that do
+    /// not fit, and any from another peer, are an error that names the sender, and nothing is written.
     ///
     /// # Safety
-    /// `to` is valid for writes of `bytes` bytes, and nobody else uses them, until [`Endpoint::end_landing`] has returned.
+    /// `to` is valid for writes of `bytes` bytes, and is not used otherwise until [`Endpoint::end_landing`]
+    /// has returned.
     pub unsafe fn start_landing(&self, from: Peer, to: *mut u8, bytes: u64) -> Landing {
         Landing(self.operations.start(from, to, bytes, 1).id())
     }

@@ -1,8 +1,9 @@
 //! Endpoints: active messages, waiting, put/get into pinned segments and barriers, for one rank or agent.
 //!
-//! An [`Endpoint`] routes each message: to itself through a queue (or [inside the call](Endpoint::request_inline)), to members of its shared-memory domain through the
-//! `smp` conduit, to everybody else through the network conduit. Everything above active messages is built here once,
-//! for every conduit (GASNet specification 1.8, Core and Extended API; vGASNet §II).
+//! An [`Endpoint`] routes each message: to itself through a queue (or [inside the
+//! call](Endpoint::request_inline)), to members of its shared-memory domain through the `smp` conduit, to all
+//! others through the network conduit. Everything above active messages is built here once, for every conduit
+//! (GASNet specification 1.8, Core and Extended API; vGASNet §II).
 //!
 //! # Three moments
 //!
@@ -16,14 +17,15 @@
 //! [`Endpoint::request_inline`] runs excepted), and must not block: they may reply once, send with [`Endpoint::try_request`], and complete things. A rank that computes runs no
 //! handler of a library or program; puts and gets of its pinned segment do not need it (the agent of its node serves them).
 //!
-//! *What was started goes on by itself*, whoever waits for it and whether or not anybody does: at once when some thread of
-//! the rank polls or waits for anything, and within a millisecond when the rank computes and calls nothing. A put reaches its
-//! target, and a get its buffer, without being synchronised; what a conduit did not take at once is sent. See `background`.
+//! *Operations in flight progress by themselves*, waited for or not: at once when some thread of the rank
+//! polls or waits for anything, and within a millisecond when the rank computes and calls nothing. A put
+//! reaches its target, and a get its buffer, without being synchronised; what a conduit did not take at once
+//! is sent. See `background`.
 //!
 //! # Atomic updates
 //!
-//! [`Endpoint::update`] of a word of a pinned segment is atomic with every other such update of the word, whoever makes it, by
-//! one of two ways. *All updates of a job take the same one*:
+//! [`Endpoint::update`] of a word of a pinned segment is atomic with every other such update of the word, by
+//! any rank, in one of two ways. *All updates of a job take the same one*:
 //!
 //! * The processor's: a rank of the target's node updates the shared memory itself; others ask the agent of that node,
 //!   which does.
@@ -31,9 +33,9 @@
 //!   serves the segment. Most cards are atomic only with themselves, so the ranks of the target's node, and the target
 //!   itself, go through it too.
 //!
-//! Which one follows from the devices and a setting, and is the same everywhere; where devices differ, the first update
-//! between two of them says so. Against plain puts, gets and loads of the word only "not torn" is promised: what is updated
-//! atomically is changed in no other way between two barriers.
+//! The choice follows from the devices and a setting, and is the same everywhere; if devices differ, the
+//! first update between two of them reports it. Against plain puts, gets and loads of the word only "not
+//! torn" is promised: what is updated atomically is changed in no other way between two barriers.
 //!
 //! [`Capabilities::atomics`]: crate::conduit::Capabilities::atomics
 //!
@@ -42,8 +44,8 @@
 //! 1. *The caller's bytes* are valid for as long as the unsafe function that takes their address says: the call, or until the
 //!    operation is complete. Only operations that still wait hold such an address.
 //! 2. *Segments.* An address in a segment is used after its range was checked against the mapping (`reach`,
-//!    `segment_address`, a `place`), which the endpoint's domain keeps. What a peer names is checked where its message
-//!    arrives.
+//!    `segment_address`, a `place`), which the endpoint's domain keeps. A peer's numbers are checked where
+//!    its message arrives.
 //! 3. *Both may be shared memory*: bytes are copied by [`vgas_shm::copy`], never borrowed (rule 1 of [`vgas_shm`]).
 
 mod access;
@@ -115,14 +117,14 @@ pub mod handler_index {
 /// Runs when a message arrives: with the token of the message, its arguments and its payload. It must not block.
 pub type Handler = Box<dyn Fn(&Token<'_>, &[u32], Arrived<'_>) + Send + Sync>;
 
-/// Whether a peer's long payload, of so many bytes at this offset of a region, is expected.
+/// Returns true if a peer's long payload, of this many bytes at this offset of a region, is expected.
 pub type RegionGuard = Box<dyn Fn(Peer, u64, usize) -> bool + Send + Sync>;
 
-/// What an endpoint is made of.
+/// Parameters of an endpoint.
 pub struct EndpointSpec {
-    /// Who runs where; equal everywhere.
+    /// Assignment of ranks to nodes; equal everywhere.
     pub layout: Layout,
-    /// Whose endpoint it is.
+    /// The endpoint's own peer.
     pub me: Peer,
     /// The shared memory of the co-located processes, if any. `me` is a member.
     pub domain: Option<Arc<Domain>>,
@@ -176,7 +178,7 @@ pub struct Endpoint {
     loopback: Loopback,
     handlers: Box<[OnceLock<Handler>]>,
     is_open: AtomicBool,
-    /// What polls deliver is for the endpoint and the cache alone.
+    /// Polls deliver only messages for the endpoint and the cache.
     withholds: AtomicBool,
     /// Held by the thread that delivers from the network.
     delivering: Mutex<()>,
@@ -269,12 +271,12 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Who runs where.
+    /// Returns the assignment of ranks to nodes.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Whose endpoint this is.
+    /// Returns the endpoint's own peer.
     pub fn me(&self) -> Peer {
         self.me
     }
@@ -390,9 +392,9 @@ impl Endpoint {
         if is_set { Ok(()) } else { Err(refused()) }
     }
 
-    /// Names the memory of this process of which pages may be absent, and come when they are touched: conduits may hand what
-    /// they send to a system call, which cannot wait for a page. Replies from there go by a copy; whoever sends requests
-    /// from there makes it.
+    /// Names the memory of this process of which pages may be absent, and come when they are touched:
+    /// conduits may hand what they send to a system call, which cannot wait for a page. Replies from there go
+    /// by a copy; senders of requests from there make it themselves.
     pub fn set_absent(&self, first: *const u8, bytes: usize) {
         self.absent.0.store(first.addr(), Ordering::Relaxed);
         self.absent.1.store(bytes, Ordering::Relaxed);
@@ -416,14 +418,15 @@ impl Endpoint {
         self.is_open.store(true, Ordering::Release);
     }
 
-    /// Whether handlers of libraries and programs wait from now on, with what is for them where it is: while the program is
-    /// not ready for it. No message is lost. Waits look for what else comes a few times a millisecond then.
+    /// Makes handlers of libraries and programs wait from now on, with their messages kept in place, or lets
+    /// them run again: while the program is not ready for it. No message is lost. Waits look for what else
+    /// comes a few times a millisecond then.
     pub fn withhold(&self, withholds: bool) {
         self.withholds.store(withholds, Ordering::SeqCst);
         self.notify_local();
     }
 
-    /// What polls deliver.
+    /// Returns the messages that polls deliver.
     #[inline]
     fn traffic(&self) -> Traffic {
         if self.withholds.load(Ordering::Relaxed) {
@@ -510,7 +513,7 @@ impl Endpoint {
         Ok(loan)
     }
 
-    /// Whether what was lent for a message to this peer may be changed again. Polling makes it so.
+    /// Returns true if the loan of a message to this peer may be changed again. Polling makes it so.
     pub fn is_returned(&self, to: Peer, loan: Loan) -> bool {
         loan == Loan::NONE || self.network.as_ref().is_none_or(|network| network.is_returned(to, loan))
     }
@@ -614,8 +617,8 @@ impl Endpoint {
         self.network.as_deref().ok_or_else(|| RmaError::Usage("this endpoint has no network".into()))
     }
 
-    /// Delivers what has arrived, in bounded batches; returns how many messages. What another thread delivers at this
-    /// moment is left to it. An error ends the endpoint: it stays failed (see [`Endpoint::fail`]).
+    /// Delivers what has arrived, in bounded batches; returns how many messages. Messages that another thread
+    /// is delivering are left to it. An error ends the endpoint: it stays failed (see [`Endpoint::fail`]).
     pub fn poll(&self) -> Result<usize> {
         self.poll_until_silent(LOOKS)
     }

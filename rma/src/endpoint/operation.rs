@@ -28,12 +28,12 @@ impl Handle {
         Self { pending: SmallVec::new_const() }
     }
 
-    /// Whether everything has completed; no progress is made.
+    /// Returns true if everything has completed; makes no progress.
     pub fn is_complete(&self) -> bool {
         self.pending.iter().all(|operation| operation.is_done())
     }
 
-    /// Whether it stands for nothing: complete, without a result to be taken.
+    /// Returns true if it stands for nothing: complete, without a result to be taken.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
@@ -184,7 +184,7 @@ impl Operations {
         });
     }
 
-    /// Whether none waits.
+    /// Returns true if none waits.
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.waiting).is_empty()
     }
@@ -196,7 +196,7 @@ impl Operations {
         }
     }
 
-    /// Where the bytes of an answer belong.
+    /// Returns the address for the bytes of an answer.
     pub(super) fn destination(&self, from: Peer, id: u64, offset: u64, bytes: usize) -> Result<*mut u8> {
         let waiting = lock(&self.waiting);
         let entry = waiting.get(key(id)).filter(|entry| entry.server == from);
@@ -254,7 +254,7 @@ impl Drop for Awaited<'_> {
 pub(super) struct Unsent<'a> {
     endpoint: &'a Endpoint,
     operation: Arc<Operation>,
-    /// How many are left.
+    /// Number of parts left.
     pub(super) parts: u64,
 }
 
@@ -297,8 +297,9 @@ impl Endpoint {
         awaited.handle.take_result()
     }
 
-    /// Ends a handle without its operations: when this returns, no thread writes to their memory any more. Where bytes may still come for
-    /// a get, the endpoint fails: nothing but a failure keeps conduits from writing what they have begun.
+    /// Ends a handle without its operations: when this returns, no thread writes to their memory any more. If
+    /// bytes may still come for a get, the endpoint fails: only a failure keeps conduits from completing a
+    /// write that they have begun.
     pub(super) fn give_up(&self, handle: &mut Handle) {
         let awaited = |operation: &Arc<Operation>| self.operations.awaited(operation);
         let may_come = |(server, fills): (Peer, bool)| fills && !self.is_gone(server);

@@ -51,7 +51,7 @@ pub(super) struct List<'a> {
     pub(super) entries: Vec<(u64, usize)>,
     /// Bytes of all together.
     pub(super) total: usize,
-    /// What follows the list.
+    /// The bytes after the list.
     pub(super) rest: &'a [u8],
 }
 
@@ -244,7 +244,7 @@ impl Endpoint {
         self.sent_pieces(server, operation, sent)
     }
 
-    /// Who serves a rank's segment, which must contain all the pieces; none when it is mapped here.
+    /// Returns the server of a rank's segment, which must contain all the pieces; none if it is mapped here.
     fn server_of_pieces(&self, part: PinnedPart, pieces: &[SegmentPiece]) -> Result<Option<Peer>> {
         let limit = self.packed_piece_bytes_max();
         let mut server = None;
@@ -261,7 +261,7 @@ impl Endpoint {
         Ok(server)
     }
 
-    /// How many of the first pieces fit one message, each being so large; at least one.
+    /// Returns the number of first pieces that fit one message, by their sizes; at least one.
     fn fitting(&self, pieces: &[SegmentPiece], size: impl Fn(&SegmentPiece) -> usize) -> usize {
         let mut left = self.medium_bytes_max;
         let fits = |piece: &&SegmentPiece| {

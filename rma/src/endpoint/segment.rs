@@ -1,4 +1,4 @@
-//! Pinned segments: who has how much, and how it is reached from here.
+//! Pinned segments: the size of each rank's part, and its access path.
 //!
 //! A window is what this process knows of one rank's first segment: its size, and its first address when the rank is in the
 //! same domain. Windows are an array by rank and are opened at first use, so that reaching a co-located rank's memory
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use vgas_shm::{Mapping, Span};
 
-/// What [`Endpoint::segment_info`] tells of one rank's pinned segment.
+/// A rank's pinned segment, as [`Endpoint::segment_info`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// Whose.
+    /// The rank.
     pub rank: Rank,
     /// Its size in bytes.
     pub bytes: u64,
@@ -26,7 +26,7 @@ pub struct SegmentInfo {
     pub address: Option<*mut u8>,
 }
 
-/// Size of a segment nobody has told us of yet.
+/// Size of a segment that is not known yet.
 const UNKNOWN: u64 = u64::MAX;
 
 struct Window {
@@ -54,7 +54,7 @@ pub(super) struct Segments {
     near: Box<[Option<Near>]>,
     shared: SharedWords,
     pub(super) further: Further,
-    /// Whether this endpoint serves the segments of other ranks.
+    /// True if this endpoint serves the segments of other ranks.
     pub(super) serves: AtomicBool,
 }
 
@@ -154,7 +154,7 @@ impl Segments {
     }
 }
 
-/// How a put or get proceeds.
+/// Access path of a put or get.
 pub(super) enum Reach {
     /// By copy.
     Here(*mut u8),
@@ -247,7 +247,7 @@ impl Endpoint {
         }
     }
 
-    /// What is known of every rank's pinned segment; complete after [`Endpoint::attach_segment`].
+    /// Returns the known sizes of every rank's pinned segment; complete after [`Endpoint::attach_segment`].
     pub fn segment_info(&self) -> Vec<SegmentInfo> {
         let ranks = (0..self.layout.ranks()).map(Rank);
         let info = ranks.map(|rank| {
@@ -268,7 +268,8 @@ impl Endpoint {
         }
     }
 
-    /// The slow path of [`Segments::reach`]: opens the window, or finds out who serves the rank, or what is wrong.
+    /// The slow path of [`Segments::reach`]: opens the window, or finds the rank's server, or returns the
+    /// error.
     #[cold]
     pub(super) fn reach_slow(&self, part: PinnedPart, offset: u64, bytes: u64) -> Result<Reach> {
         if part.region != RegionId::SEGMENT {
@@ -428,7 +429,7 @@ impl Endpoint {
         }
     }
 
-    /// How a part of a pinned segment is named in messages.
+    /// Encodes the name of a part of a pinned segment for messages.
     pub(super) fn name_of(&self, part: PinnedPart) -> [u32; 2] {
         [self.layout.peer_of_rank(part.owner).0, part.region.0.into()]
     }

@@ -31,7 +31,7 @@ const MEMSET: u8 = 5;
 /// that parts overlap on their way and that an agent serves others in between.
 const PART_BYTES_MAX: u64 = 1 << 20;
 
-/// What is not divided.
+/// Unit that is not divided.
 const WORD_BYTES: u64 = 8;
 
 pub(super) fn handlers() -> [(u8, Handler); 6] {
@@ -134,7 +134,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether a long message to this peer may go to an operation.
+    /// Returns true if a long message to this peer may go to an operation.
     pub(super) fn answers_gets_directly(&self, to: Peer) -> bool {
         match self.carrier_of(to) {
             Some(conduit) => conduit.capabilities().long_to_operation,

@@ -49,7 +49,7 @@ impl SharedWords {
         }
     }
 
-    /// What a member has brought to the barrier of an epoch, at which it has arrived.
+    /// Returns the payload of a member at the barrier of an epoch, at which it has arrived.
     pub(super) fn read_board(&self, member: usize, epoch: u64) -> Vec<u8> {
         let Some((control, layout)) = &self.1 else { return Vec::new() };
         let at = layout.board(member, (epoch & 1) as usize);
@@ -66,7 +66,8 @@ impl SharedWords {
         bytes
     }
 
-    /// What a member says of its part of a further segment: size plus 1, or 0 while it has none, and first byte in its region.
+    /// Returns a member's words of its part of a further segment: size plus 1, or 0 while it has none, and
+    /// first byte in its region.
     pub(super) fn part(&self, member: usize, index: usize) -> Option<[&AtomicU64; 2]> {
         let (control, layout) = self.1.as_ref()?;
         Some(layout.part(member, index).map(|at| control.atomic_u64(at)))

@@ -1,8 +1,8 @@
 //! Going on without nodes that are lost.
 //!
-//! Without [`Endpoint::survive`], a peer that is lost fails the endpoint, and with it the job. With it, one decides for all: a
-//! connection that breaks is *reported*, to whoever has started the job, and what is sent to that peer waits, until it is told
-//! that the node is lost ([`Endpoint::lose_node`]). From then on
+//! Without [`Endpoint::survive`], a peer that is lost fails the endpoint, and with it the job. With it, one
+//! process decides for all: a broken connection is *reported*, to the launcher, and messages to that peer
+//! wait, until the endpoint is told that the node is lost ([`Endpoint::lose_node`]). From then on
 //!
 //! * what is sent to a peer of that node, and what waits for an answer of it, ends with [`RmaError::PeerLost`];
 //! * so does every barrier and collective of the job, in flight or later: they are of all ranks;
@@ -35,7 +35,7 @@ pub type Report = Box<dyn Fn(Peer) + Send + Sync>;
 /// Is told of a node that is lost.
 type Heard = std::sync::Arc<dyn Fn(&Endpoint, NodeId) + Send + Sync>;
 
-/// What an endpoint knows of peers that are lost.
+/// An endpoint's state of lost peers.
 pub(super) struct Lost {
     /// Set where the endpoint goes on without lost peers.
     report: OnceLock<Report>,
@@ -47,7 +47,7 @@ pub(super) struct Lost {
     is_unsettled: AtomicBool,
     /// In the order in which they were lost.
     nodes: Mutex<Vec<NodeId>>,
-    /// Who is told of each.
+    /// Callbacks for each loss.
     told: Mutex<Vec<Heard>>,
 }
 
@@ -103,7 +103,8 @@ impl Endpoint {
             .map_err(|_| RmaError::Usage("an endpoint is told once to survive lost peers".into()))
     }
 
-    /// Told by whoever decides for the whole job: a node is lost. See [`Endpoint::survive`], without which nothing happens.
+    /// Tells the endpoint, on behalf of the job's decision, that a node is lost. See [`Endpoint::survive`],
+    /// without which nothing happens.
     pub fn lose_node(&self, node: NodeId) {
         if self.lost.report.get().is_none() || node.0 >= self.layout.nodes() {
             return;
@@ -143,13 +144,13 @@ impl Endpoint {
         self.lost.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether any node is lost.
+    /// Returns true if any node is lost.
     #[inline]
     pub fn has_lost(&self) -> bool {
         self.lost.any()
     }
 
-    /// Whether a peer is of a node that is lost.
+    /// Returns true if a peer is of a lost node.
     #[inline]
     pub fn is_gone(&self, peer: Peer) -> bool {
         self.lost.any() && self.is_marked_gone(peer)
@@ -160,7 +161,7 @@ impl Endpoint {
         self.lost.state(peer).is_some_and(|state| state.load(Ordering::Acquire) == GONE)
     }
 
-    /// Whether a peer is of a node that is lost, or may turn out to be: its connection broke.
+    /// Returns true if a peer is of a node that is lost, or may turn out to be: its connection broke.
     #[cold]
     pub(super) fn is_broken(&self, peer: Peer) -> bool {
         self.lost.state(peer).is_some_and(|state| state.load(Ordering::Acquire) != 0)
@@ -205,15 +206,16 @@ impl Endpoint {
         self.try_request(to, NODE_LOST, &[node.0], Payload::Short)
     }
 
-    /// Fails the endpoint with an error that came while something was sent to a peer, unless the peer is of a node that is lost: nobody waits
-    /// for it there.
+    /// Fails the endpoint with an error of sending to a peer, unless the peer is of a lost node: it has no
+    /// waiters there.
     pub(crate) fn fail_of(&self, to: Peer, error: RmaError) {
         if !(matches!(error, RmaError::PeerLost { .. }) && self.is_gone(to)) {
             self.fail(error);
         }
     }
 
-    /// What an error of the network means: nothing yet, where the endpoint goes on without lost peers and this is one.
+    /// Judges an error of the network: it is nothing yet, if the endpoint continues without lost peers and
+    /// this is one.
     #[cold]
     pub(super) fn weigh(&self, error: RmaError) -> Result<()> {
         let peer = match &error {
@@ -232,7 +234,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Ends what waits for answers of lost peers, unless somebody delivers at this moment: then the next poll does.
+    /// Ends operations that wait for answers of lost peers, unless another thread is delivering: then the
+    /// next poll does.
     pub(super) fn settle_lost(&self) {
         if !self.lost.is_unsettled.load(Ordering::Acquire) {
             return;
@@ -329,8 +332,8 @@ mod tests {
         }
     }
 
-    /// Goal: an operation that is begun with a lost peer ends with an error, and ends nothing else; whoever looks after operations alone
-    /// reports a connection that broke, like any other thread.
+    /// Goal: an operation with a lost peer ends with an error, and ends no other; background progress reports
+    /// a broken connection like any other thread.
     #[test]
     fn operations_with_the_lost_end_alone() {
         let options = SimOptions { delay_steps: 1..=1, steps_by_polling: true, ..SimOptions::default() };
@@ -347,7 +350,8 @@ mod tests {
         zero.check_failure().unwrap();
     }
 
-    /// Goal: without being told to survive, an endpoint fails with its peer; and nobody but its own agent says who is lost.
+    /// Goal: without [`Endpoint::survive`], an endpoint fails with its peer; and only its own agent may
+    /// report a loss.
     #[test]
     fn others_fail_as_before() {
         let options = SimOptions { delay_steps: 1..=1, steps_by_polling: true, ..SimOptions::default() };

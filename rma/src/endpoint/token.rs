@@ -1,4 +1,4 @@
-//! What a handler may do with the message that it handles.
+//! A handler's access to the message that it handles.
 
 use super::{Endpoint, handler_index};
 use crate::address::Peer;
@@ -7,7 +7,7 @@ use crate::error::{Result, RmaError};
 use crate::message::{Direction, Payload, Source};
 use std::cell::Cell;
 
-/// A message that is being handled: who sent it, and the right to answer once.
+/// A message that is being handled: its sender, and the right to answer once.
 pub struct Token<'a> {
     endpoint: &'a Endpoint,
     from: Peer,
@@ -40,18 +40,18 @@ impl<'a> Token<'a> {
         self.endpoint
     }
 
-    /// Who sent the message.
+    /// Returns the sender of the message.
     pub fn from(&self) -> Peer {
         self.from
     }
 
-    /// Whether it is a request or a reply.
+    /// Returns its direction.
     pub fn direction(&self) -> Direction {
         self.direction
     }
 
     /// Answers the request. Never waits; the source is reusable when it returns, and may lie anywhere (see
-    /// [`Endpoint::set_absent`]). Where the job goes on without lost nodes, an answer to one is dropped.
+    /// [`Endpoint::set_absent`]). In a job that continues without lost nodes, an answer to one is dropped.
     ///
     /// # Errors
     /// [`RmaError::Usage`] for a second reply, in the handler of a reply, and for an index below [`handler_index::USER`].

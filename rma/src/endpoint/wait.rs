@@ -1,13 +1,16 @@
 //! Waiting: look around for a moment, go on looking while a core is free for it, then sleep until something arrives.
 //!
-//! Any number of threads may wait at once. One of them, the *sleeper*, sleeps in `poll(2)` on the conduits' descriptors
-//! and delivers; the others are *parked* on a condition variable. Nobody polls in turns, and no wake-up is lost:
+//! Any number of threads may wait at once. One of them, the *sleeper*, sleeps in `poll(2)` on the conduits'
+//! descriptors and delivers; the others are *parked* on a condition variable. No thread polls in turns, and
+//! no wake-up is lost:
 //!
-//! * a condition may change by a handler in this process: whoever delivered something calls
-//!   [`Endpoint::notify_local`], which wakes the parked threads and, through a descriptor of its own, the sleeper;
-//! * it may change in shared memory: whoever changed it rings the member's doorbell, which wakes the sleeper if the
-//!   sleeping word is set; the sleeper then wakes the parked threads. A ring that comes before the word is set is
-//!   covered because the sleeper, having set it, wakes the parked threads once to look again, and looks itself;
+//! * a condition may change by a handler in this process: the delivering thread calls
+//!   [`Endpoint::notify_local`], which wakes the parked threads and, through a descriptor of its own, the
+//!   sleeper;
+//! * it may change in shared memory: the changing thread rings the member's doorbell, which wakes the sleeper
+//!   if the sleeping word is set; the sleeper then wakes the parked threads. A ring that comes before the
+//!   word is set is covered because the sleeper, having set it, wakes the parked threads once to look again,
+//!   and looks itself;
 //! * the sleeper may be satisfied first: it wakes the parked threads when it leaves, and one takes its place.
 //!
 //! A program may ask for another way of waiting ([`WaitMode`]). Only one that asks to spin is never put to sleep.
@@ -39,12 +42,12 @@ const WITHHOLDING: Duration = Duration::from_micros(200);
 /// [`SPIN`], and are many when an answer is on its way.
 const POLLS_PER_LOOK: u32 = 32;
 
-/// How threads wait in an endpoint.
+/// Way of waiting in an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WaitMode {
-    /// Never sleep. For those who have their cores to themselves and ask for it; everybody else on a crowded machine pays
-    /// for it.
+    /// Never sleep. For programs that own their cores and ask for it; on a crowded machine all other
+    /// processes pay for it.
     Spin,
     /// Sleep at once.
     Block,
@@ -61,7 +64,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks unless somebody else has.
+/// Locks unless it is locked.
 pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
@@ -152,7 +155,7 @@ impl WaitState {
         self.mode.load(Ordering::Relaxed) == mode as u8
     }
 
-    /// Whether this thread runs a handler.
+    /// Returns true if this thread runs a handler.
     #[inline]
     pub(super) fn in_handler(&self) -> bool {
         IN_HANDLER.get()
@@ -163,7 +166,7 @@ impl WaitState {
         InHandler { before: IN_HANDLER.replace(true) }
     }
 
-    /// Whether a thread waits as the one that sleeps and delivers.
+    /// Returns true if a thread waits as the one that sleeps and delivers.
     pub(super) fn has_sleeper(&self) -> bool {
         lock(&self.parking).has_sleeper
     }
@@ -177,12 +180,12 @@ impl WaitState {
 }
 
 impl Endpoint {
-    /// How threads wait from now on; those that wait already may finish as they began.
+    /// Sets the way of waiting from now on; threads that wait already may finish as they began.
     pub fn set_wait_mode(&self, mode: WaitMode) {
         self.wait.mode.store(mode as u8, Ordering::Relaxed);
     }
 
-    /// Whether this thread runs a handler, in which it must neither wait nor poll.
+    /// Returns true if this thread runs a handler, in which it must neither wait nor poll.
     #[inline]
     pub fn in_handler(&self) -> bool {
         self.wait.in_handler()
@@ -233,7 +236,7 @@ impl Endpoint {
         self.wait_in_turn(deadline, condition, |condition| self.sleep(deadline, condition))
     }
 
-    /// Runs `sleep` as the one who sleeps and delivers; while another thread does, waits parked.
+    /// Runs `sleep` as the thread that sleeps and delivers; while another thread does, waits parked.
     fn wait_in_turn<C: FnMut() -> bool>(
         &self,
         deadline: Option<Instant>,
@@ -297,7 +300,7 @@ impl Endpoint {
         }
     }
 
-    /// Waits as the one who sleeps and delivers, until the condition holds or the deadline has passed.
+    /// Waits as the thread that sleeps and delivers, until the condition holds or the deadline has passed.
     fn sleep(&self, deadline: Option<Instant>, condition: &mut impl FnMut() -> bool) -> Result<bool> {
         let mut sleeps = Sleeps::default();
         loop {
@@ -337,7 +340,7 @@ impl Endpoint {
         Ok(false)
     }
 
-    /// Sleeps for at most so long. Whether something woke it.
+    /// Sleeps for at most so long. Returns true if something woke it.
     fn sleep_armed(&self, deadline: Option<Instant>, most: Option<Duration>) -> Result<bool> {
         let work = self.work_in_flight();
         let mut descriptors: Vec<PollFd<'_>> = self
@@ -408,8 +411,8 @@ impl Endpoint {
         }
     }
 
-    /// Something is in flight from now on: a thread that sleeps sleeps on the descriptors of what was so before, and who started it may be
-    /// parked beside it.
+    /// Tells the sleeper that an operation is in flight from now on: it sleeps on the descriptors of earlier
+    /// ones, and the starting thread may be parked beside it.
     #[inline]
     pub(super) fn wake_sleeper(&self) {
         // Pairs with the heavy halves in `bell::prepare` and before a thread parks.
@@ -432,8 +435,9 @@ impl Endpoint {
         self.arm_for(false)
     }
 
-    /// The same for a loop that sleeps as long as [`Sleeps`] says, and polls then: what comes in the moment of the preparation
-    /// need not wake it. Preparing takes a system call less, which interrupts all processors: for those who expect to be woken soon.
+    /// The same for a loop that sleeps as long as [`Sleeps`] says, and polls then: what comes in the moment
+    /// of the preparation need not wake it. Preparing takes one system call less, one that interrupts all
+    /// processors: for threads that expect to be woken soon.
     pub fn arm_briefly(&self) -> bool {
         self.arm_for(true)
     }

@@ -12,7 +12,7 @@ pub trait Work: Send + Sync {
     /// them. Called by any thread, also by several at a time.
     fn advance(&self, extent: Extent) -> usize;
 
-    /// Whether some operation waits for a message, not only for shared memory.
+    /// Returns true if some operation waits for a message, not only for shared memory.
     fn awaits_messages(&self) -> bool;
 
     /// A descriptor that is readable when something can go on without any message; the same from when there is one, which is to be
@@ -21,12 +21,12 @@ pub trait Work: Send + Sync {
         None
     }
 
-    /// The endpoint has failed: what is in flight will not go on. To be told to who waits otherwise than in the endpoint; may be
-    /// called in a handler.
+    /// The endpoint has failed: what is in flight will not go on. Tells threads that wait elsewhere than in
+    /// the endpoint; may be called in a handler.
     fn failed(&self) {}
 }
 
-/// How much of the [`Work`] a call is about.
+/// Share of the [`Work`] that a call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Some operations, others at the next call; none where another thread is at it.

@@ -7,7 +7,7 @@ use crate::endpoint::{Handle, Implicit};
 use crate::error::RmaError;
 use vgas_shm::cores;
 
-/// What others who move bytes, providers of libfabric and cards, do not promise.
+/// A promise that other movers of bytes, such as providers of libfabric and cards, do not make.
 pub const WHOLE_WORDS: &str = "words that are written while they are read are whole";
 
 /// Why libfabric leaves [`WHOLE_WORDS`] out.
@@ -123,8 +123,8 @@ fn whole_words(fabric: &dyn Fabric) {
     });
 }
 
-/// Where both sides are segments, a conduit may have nothing to copy: little and much, at odd places, two in flight, of
-/// which one has a source that is reused at once.
+/// Between two segments a conduit may have nothing to copy: transfers small and large, at odd offsets, two in
+/// flight, one of them with a source that is reused at once.
 fn between_segments(fabric: &dyn Fabric) {
     const LENGTHS: [usize; 6] = [1, 8, 513, 4096, 70_001, 1_200_000];
     const PART: u64 = SEGMENT_BYTES / 4;

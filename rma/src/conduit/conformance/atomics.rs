@@ -58,7 +58,8 @@ fn additions(fabric: &dyn Fabric) {
     }
 }
 
-/// A lock made of compare-and-swap guards a plain word; the owner of the segment takes it like everybody.
+/// A lock made of compare-and-swap guards a plain word; the owner of the segment takes it like any other
+/// rank.
 fn swaps(fabric: &dyn Fabric) {
     const RANKS: u32 = 3;
     const ROUNDS: u64 = 12;

@@ -1,4 +1,4 @@
-//! What connects the peers of a test.
+//! Connections between the peers of a test.
 
 use super::super::Conduit;
 use super::super::sim::{SimNetwork, SimOptions};
@@ -15,8 +15,8 @@ pub trait Fabric: Sync {
     /// For the output.
     fn name(&self) -> String;
 
-    /// How so many ranks are spread. By default every rank is a node of its own, so that all of them talk through the
-    /// network.
+    /// Returns a layout of this number of ranks. By default every rank is a node of its own, so that all of
+    /// them talk through the network.
     fn layout(&self, ranks: u32) -> Layout {
         Layout::blocks(ranks, ranks)
     }
@@ -175,9 +175,9 @@ impl Fabric for SmpNetworkFabric {
 
 /// Puts something around the conduits between nodes of another fabric.
 pub struct HookedFabric<F, W> {
-    /// What it is put around.
+    /// The wrapped fabric.
     pub inner: F,
-    /// What it is, for the output.
+    /// Its name, for the output.
     pub name: &'static str,
     /// Puts it around the conduit of a peer; in a job with this layout.
     pub wrap: W,

@@ -141,7 +141,7 @@ fn check_ends(endpoint: &Endpoint, part: PinnedPart, limit: u64) {
     }
 }
 
-/// Uses the bytes of a stripe in every way; nobody else does.
+/// Accesses the bytes of a stripe in every way; no other thread uses them.
 fn use_stripe(endpoint: &Endpoint, part: PinnedPart, first: u64, bytes: u64, seed: u64) {
     let mut found = vec![1; bytes as usize];
     endpoint.get(part, first, &mut found).unwrap();
@@ -200,7 +200,8 @@ fn between_parts(endpoint: &Endpoint, region: RegionId, rank: Rank, stripe: u64)
     }
 }
 
-/// Goal: a part that one rank attaches is there for whoever learns of it, and whoever learns of its successor sees that one.
+/// Goal: a part that one rank attaches is usable by every rank that learns of it, and a rank that learns of
+/// its successor sees that one.
 fn alone(fabric: &dyn Fabric) {
     const RANKS: u32 = 3;
     let region = RegionId(RegionId::FURTHER.0 + 300);

@@ -33,7 +33,7 @@ const REQUEST: u8 = 128;
 const REPLY: u8 = 129;
 const OTHER: u8 = 130;
 
-/// What the handlers of one endpoint have seen.
+/// Record of the calls of one endpoint's handlers.
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,

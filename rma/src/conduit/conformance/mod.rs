@@ -1,4 +1,4 @@
-//! One suite for every conduit: what [`super`] promises, seen through endpoints, which is how everybody sees it.
+//! One suite for every conduit: tests the promises of [`super`] through endpoints, as all users see them.
 //!
 //! Peers are threads of one process, each with its endpoint. A [`Fabric`] connects them: implement it for a new conduit
 //! and call [`run`] from a test. Every case prints its name first and ends within [`CASE_TIME_MAX`], by failing if need

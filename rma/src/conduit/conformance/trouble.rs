@@ -1,4 +1,4 @@
-//! Peers that do what they should not, and endpoints that fail: typed errors, nothing written, nobody left waiting.
+//! Misbehaving peers and failing endpoints: typed errors, nothing written, no thread left waiting.
 
 use super::{Case, Fabric, Job, SEGMENT_BYTES};
 use crate::address::{Peer, RegionId};
@@ -120,7 +120,8 @@ fn unknown_handler(fabric: &dyn Fabric) {
     );
 }
 
-/// What a get, a memset, a question and an end ask of the agent of rank 1's node, about a part that it has not.
+/// Requests of a get, a memset, a question and an end to the agent of rank 1's node, about a part that it
+/// does not have.
 fn hostile_requests(fabric: &dyn Fabric) {
     let agent = |endpoint: &Endpoint| endpoint.layout().agent_of(endpoint.layout().node_of_peer(Peer(1)));
     let (further, large) = (u32::from(RegionId::FURTHER.0), 1 << 16 | u32::from(RegionId::FURTHER.0));

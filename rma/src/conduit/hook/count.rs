@@ -5,7 +5,7 @@ use crate::address::Peer;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What has passed between this peer and another. Bytes are those of payloads.
+/// Traffic between this peer and another. Bytes are those of payloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerCounts {
     /// Messages that were accepted.
@@ -58,7 +58,7 @@ struct Counters {
     completions: AtomicU64,
 }
 
-/// The hook. Looking at it disturbs nobody.
+/// The hook. Reading it does not disturb senders.
 pub struct Count(Box<[Counters]>);
 
 impl Count {
@@ -67,7 +67,7 @@ impl Count {
         Self((0..peers).map(|_| Counters::default()).collect())
     }
 
-    /// What has passed between this peer and all others.
+    /// Returns the traffic between this peer and all others.
     pub fn total(&self) -> PeerCounts {
         let each = (0..self.0.len() as u32).map(|peer| self.of(Peer(peer)));
         each.fold(PeerCounts::default(), |sum, of| PeerCounts {
@@ -84,7 +84,7 @@ impl Count {
         })
     }
 
-    /// What has passed between this peer and another; nothing if there is no such peer.
+    /// Returns the traffic between this peer and another; zeros if there is no such peer.
     pub fn of(&self, peer: Peer) -> PeerCounts {
         let Some(counters) = self.0.get(peer.0 as usize) else { return PeerCounts::default() };
         let read = |pair: &[AtomicU64; 2]| pair.each_ref().map(|count| count.load(Ordering::Relaxed));

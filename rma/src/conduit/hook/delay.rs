@@ -1,8 +1,9 @@
 //! Delivers later, as a link of some latency and bandwidth would.
 //!
-//! Everything is sent at once and held by its receiver: what the inner conduit promises about order, room and loans holds as
-//! it is. The time counts from the poll that takes a message in. The bytes of a long message are in place when it is taken
-//! in, and so may be seen before its handler runs, as those of a put may. Of a one-sided operation the end is told later.
+//! Everything is sent at once and held by its receiver: what the inner conduit promises about order, room and
+//! loans holds as it is. The time counts from the poll that takes a message in. The bytes of a long message
+//! are in place when it is taken in, and so may be seen before its handler runs, as those of a put may. The
+//! end of a one-sided operation is reported later.
 
 use super::switch::Switch;
 use crate::address::{Peer, RegionId};
@@ -30,19 +31,19 @@ const REQUESTS_MAX: usize = 4096;
 pub struct Link {
     /// From sending the last byte to its delivery.
     pub latency: Duration,
-    /// How many bytes a second one peer's link takes; none: any number.
+    /// Bandwidth of one peer's link, in bytes a second; none: unlimited.
     pub bytes_per_second: Option<u64>,
 }
 
 impl Link {
-    /// How long so many bytes keep the link busy.
+    /// Time that a transfer keeps the link busy.
     pub(super) fn transfer(&self, bytes: usize) -> Duration {
         let seconds = |rate: u64| Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
         self.bytes_per_second.map_or(Duration::ZERO, seconds)
     }
 }
 
-/// What messages come over.
+/// Path of a message.
 enum Way {
     /// A link from each peer, and until when it is busy.
     Links(Link, BTreeMap<Peer, Instant>),
@@ -83,13 +84,13 @@ pub struct Delay {
     turn: Turn,
     state: Mutex<State>,
     alarm: Alarm,
-    /// Of the inner conduit and the alarm.
+    /// Poll descriptor of the inner conduit and the alarm.
     both: OwnedFd,
 }
 
 struct State {
     way: Way,
-    /// What has not begun its way, by when it will, and among equals in the order of arrival; with its bytes.
+    /// Messages still to be transferred, by start time, then in the order of arrival; with their bytes.
     waiting: BTreeMap<(Instant, u64), (Peer, usize, Held)>,
     /// When what has come last of a peer begins its way.
     last_begin: BTreeMap<Peer, Instant>,
@@ -100,7 +101,7 @@ struct State {
     arrivals: u64,
     /// Requests among those held.
     requests: usize,
-    /// What the alarm is set to.
+    /// Current time of the alarm.
     alarm: Option<Instant>,
     /// Peers that broke the protocol by what was delivered late: the inner conduit does not know.
     ended: BTreeSet<Peer>,
@@ -157,8 +158,8 @@ impl State {
         }
     }
 
-    /// The first that is due and may be delivered. What stays of a peer keeps its later messages behind it, except replies
-    /// where only these may pass.
+    /// The first that is due and may be delivered. A held message of a peer keeps its later ones behind it,
+    /// except replies where only these may pass.
     fn next_due(&self, traffic: Traffic) -> Option<(Instant, u64)> {
         let now = Instant::now();
         let mut kept = BTreeSet::new();
@@ -221,7 +222,8 @@ impl Delay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the alarm to the first that is held, so that whoever sleeps wakes for it, whichever thread took it in.
+    /// Sets the alarm to the first held message, so that a sleeping thread wakes for it, whichever thread
+    /// took it in.
     fn set_alarm(&self) -> Result<()> {
         let mut state = self.lock();
         let (waiting, held) = (state.waiting.keys().next(), state.held.keys().next());

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The hook. What it loses is lost for this side; the other one notices nothing by itself.
+/// The hook. It loses peers for this side only; the other side notices nothing by itself.
 #[derive(Debug)]
 pub struct Loss {
     state: Mutex<State>,
@@ -55,8 +55,9 @@ impl Loss {
         Ok(Self { state: Mutex::default(), bell })
     }
 
-    /// Loses so many millionths of all attempts but those to reply, for which a conduit always has room: they are [`Sent::Busy`], and
-    /// made again after the next poll, as one that meets a lossy link below is. What is lost follows from the seed and the number of the attempt.
+    /// Loses so many millionths of all attempts but those to reply, for which a conduit always has room: they
+    /// are [`Sent::Busy`], and made again after the next poll, as one that meets a lossy link below is. The
+    /// losses follow from the seed and the number of the attempt.
     ///
     /// # Errors
     /// As of [`new`](Self::new).
@@ -69,8 +70,8 @@ impl Loss {
         Ok(loss)
     }
 
-    /// From now on a peer is lost: a poll says so once, sending to it fails, what comes from it is dropped. Wakes who
-    /// sleeps.
+    /// From now on a peer is lost: a poll says so once, sending to it fails, what comes from it is dropped.
+    /// Wakes sleeping threads.
     pub fn lose(&self, peer: Peer) {
         let mut state = self.lock();
         if state.lost.insert(peer) {
@@ -102,7 +103,7 @@ impl Loss {
         }
     }
 
-    /// What was rung for has been told.
+    /// Marks the loss as reported.
     fn silence(&self, state: &mut State) {
         if std::mem::take(&mut state.rung) {
             let _ = rustix::io::read(&self.bell, &mut [0; 8]);

@@ -5,9 +5,11 @@
 //!   [`Count`] counts messages and bytes per peer; [`Trace`] tells of each; [`Loss`] drops peers and fails sends.
 //! * [`Delay`] delivers later, as a link of some latency and bandwidth would, or the [`Switch`] of a virtual cluster.
 //!
-//! They can be put around each other; [`Stack`] does it from a line of text, for the jobs of people. All abilities of the inner conduit are passed on (one-sided access, loans, offers,
-//! mapped regions, atomic updates); the compiler's lint refuses a wrapper that forgets one, which would otherwise answer
-//! with the trait's "no". None has a thread: what is late is delivered by polls, and wakes who sleeps through the descriptor.
+//! They can be put around each other; [`Stack`] does it from a line of text, for the jobs of people. All
+//! abilities of the inner conduit are passed on (one-sided access, loans, offers, mapped regions, atomic
+//! updates); the compiler's lint refuses a wrapper that forgets one, which would otherwise answer with the
+//! trait's "no". No hook has a thread: late messages are delivered by polls, and wake sleeping threads
+//! through the descriptor.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +40,7 @@ use std::time::Duration;
 use vgas_shm::alarm::either;
 use vgas_shm::{Atomic, Mapping, Span};
 
-/// What kind of thing passes.
+/// Kind of a passage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A message for this handler.
@@ -56,7 +58,7 @@ pub enum Kind {
 pub struct Passage {
     /// The other side.
     pub peer: Peer,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Bytes of its payload, without arguments.
     pub bytes: usize,
@@ -68,7 +70,7 @@ pub trait Hook: Send + Sync {
     /// [`Hook::is_quiet`] must be false until the next poll.
     ///
     /// # Errors
-    /// What the sender is told instead.
+    /// The error for the sender.
     fn admit(&self, _passage: &Passage) -> Result<Sent> {
         Ok(Sent::Accepted)
     }
@@ -76,7 +78,7 @@ pub trait Hook: Send + Sync {
     /// Sends a message that was admitted; `lent`: where its payload lies, and stays until it is given back. None: no room now.
     ///
     /// # Errors
-    /// What the sender is told.
+    /// The error for the sender.
     fn send(
         &self,
         inner: &dyn Conduit,
@@ -104,17 +106,18 @@ pub trait Hook: Send + Sync {
     /// Before each poll of the inner conduit. Returns what the poll counts beside the messages: 1 when a message that was busy may have room now.
     ///
     /// # Errors
-    /// What the poll ends with.
+    /// The error of the poll.
     fn polls(&self, _inner: &dyn Conduit) -> Result<usize> {
         Ok(0)
     }
 
-    /// Whether one may sleep, as far as the hook is concerned.
+    /// Returns true if the hook permits sleeping.
     fn is_quiet(&self) -> bool {
         true
     }
 
-    /// A descriptor that becomes readable when [`Hook::is_quiet`] becomes false while somebody sleeps; always the same.
+    /// Returns a descriptor that becomes readable when [`Hook::is_quiet`] becomes false while a thread
+    /// sleeps; always the same.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -124,7 +127,7 @@ pub trait Hook: Send + Sync {
 pub struct Hooked<H> {
     inner: Arc<dyn Conduit>,
     hook: Arc<H>,
-    /// Of the inner conduit and the hook, when the hook has a descriptor.
+    /// Poll descriptor of the inner conduit and the hook, if the hook has a descriptor.
     both: Option<OwnedFd>,
 }
 
@@ -161,7 +164,7 @@ impl<H: Hook> Hooked<H> {
         self.attempt(Passage { peer, kind, bytes }, Sent::Busy, start)
     }
 
-    /// Of one whose inner conduit is armed: that the hook lets one sleep, too.
+    /// Returns true if the hook permits sleeping, once the inner conduit is armed.
     fn stays_armed(&self) -> bool {
         let is_quiet = self.hook.is_quiet();
         if !is_quiet {

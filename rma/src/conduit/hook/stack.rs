@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Most hooks around one conduit: each is a call for every message.
 const HOOKS_MAX: usize = 8;
 
-/// The longest delay: what takes longer is taken for a loss by those who wait.
+/// The longest delay: peers take longer ones for a loss.
 const DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// The slowest link, in bytes a second.
@@ -61,7 +61,7 @@ pub enum StackError {
     Value {
         /// The hook as it was written.
         word: String,
-        /// What may be written.
+        /// The valid forms.
         wanted: &'static str,
     },
     /// More hooks than [`Stack`] takes.
@@ -183,7 +183,7 @@ impl fmt::Display for Stack {
 }
 
 impl Stack {
-    /// Whether there is no hook.
+    /// Returns true if there is no hook.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,10 +1,11 @@
 //! The network of a virtual cluster: one switch, to which each node has one cable with a rate each way and a delay.
 //!
-//! Virtual nodes have one machine's memory in common, and in it lies, of each node, until when its cable is taken, up and down.
-//! Whoever takes in a message reserves the time of its bytes on the sender's way up, and when that begins, on its own way down, and delivers it
-//! when the last byte would have come. So all processes of a node share its cable, and a node that many ask is as slow as it would be; but
-//! what still waits for another node's way up keeps nobody's way down.
-//! A cable is shared fairly, as systems do (Linux's `fq_codel`): what fits into one packet takes its time from the others, but does not
+//! Virtual nodes have one machine's memory in common, and in it lies, of each node, until when its cable is
+//! taken, up and down. The process that takes in a message reserves the time of its bytes on the sender's
+//! uplink, and when that begins, on its own downlink, and delivers it when the last byte would have arrived.
+//! So all processes of a node share its cable, and a node with many requesters is as slow as a real one; but
+//! a message that waits for another node's uplink does not occupy a downlink. A cable is shared fairly, as
+//! systems do (Linux's `fq_codel`): what fits into one packet takes its time from the others, but does not
 //! wait behind the long messages of other pairs of peers. The switch itself has room for everything.
 
 #![forbid(unsafe_code)]
@@ -22,10 +23,10 @@ use vgas_shm::Mapping;
 /// Bytes of each message beside its payload: headers of the conduit and of the network below.
 const OVERHEAD_BYTES: usize = 64;
 
-/// What fits into a packet of most networks.
+/// Payload of a packet in most networks.
 const PACKET_BYTES: usize = 1500;
 
-/// The longest delay: what takes longer is taken for a loss by those who wait.
+/// The longest delay: peers take longer ones for a loss.
 const DELAY_MAX_MICROS: u64 = 1_000_000;
 
 /// The slowest cable, in bits a second.
@@ -44,7 +45,7 @@ const RATES: &[(&str, u64)] = &[("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1
 const TIMES: &[(&str, u64)] = &[("us", 1), ("ms", 1_000)];
 
 impl Cable {
-    /// How long so many bytes take to pass one point of it.
+    /// Time that the bytes take to pass one point of it.
     pub fn transfer(&self, bytes: u64) -> Duration {
         let nanos = |rate| (u128::from(bytes) * 8_000_000_000 / u128::from(rate)) as u64;
         Duration::from_nanos(self.bits_per_second.map_or(0, nanos))
@@ -89,7 +90,8 @@ pub struct Switch {
     cable: Cable,
     layout: Layout,
     me: NodeId,
-    /// Of each node two words: until when its cable is taken up, and down, in nanoseconds of the machine's steady clock.
+    /// Two words for each node: when its uplink and its downlink become free, in nanoseconds of the machine's
+    /// steady clock.
     taken: Arc<Mapping>,
 }
 

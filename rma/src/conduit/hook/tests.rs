@@ -53,7 +53,7 @@ fn network() -> (Arc<dyn Conduit>, Arc<dyn Conduit>) {
     (network.conduit(Peer(0)), network.conduit(Peer(1)))
 }
 
-/// Whether a descriptor is readable within a time.
+/// Returns true if a descriptor becomes readable within a time.
 fn is_readable(descriptor: BorrowedFd<'_>, within: Duration) -> bool {
     let timeout = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: i64::from(within.subsec_nanos()) };
     poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&timeout)).unwrap() > 0
@@ -105,7 +105,7 @@ fn a_peer_is_dropped_when_told() {
     zero.disarm();
 }
 
-/// Goal: sends that are refused on purpose are tried again: nobody sleeps before the next poll.
+/// Goal: sends refused on purpose are tried again: no thread sleeps before the next poll.
 #[test]
 fn sends_are_refused_for_a_while() {
     let (zero, one) = network();

@@ -15,10 +15,11 @@
 //! establish; over tcp: ready                       ->
 //! ```
 //!
-//! Who sends waits for the other side's `ready`, as without librdmacm. Everything is done by the thread that polls, as events
-//! come; nothing waits. An address is looked for as long as [`LOOKING_MAX`]; an answer is the business of the other side's
-//! kernel, which tells this one to be patient while its process computes; that it has ended is told by its tcp connection. (Where
-//! the daemon ibacm runs, librdmacm asks it for routes, and waits for what it says.)
+//! A sender waits for the other side's `ready`, as without librdmacm. Everything is done by the thread that
+//! polls, as events come; nothing waits. An address is looked for as long as [`LOOKING_MAX`]; an answer is
+//! the business of the other side's kernel, which tells this one to be patient while its process computes;
+//! that it has ended is told by its tcp connection. (Where the daemon ibacm runs, librdmacm asks it for
+//! routes, and waits for what it says.)
 
 #![forbid(unsafe_code)]
 
@@ -42,7 +43,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long an address, and then a route, is looked for.
+/// Timeout for resolving an address, and then a route.
 const LOOKING_MAX: Duration = Duration::from_secs(4);
 
 /// Requests that may wait for this side's next look.
@@ -54,7 +55,7 @@ const EVENTS: usize = 64;
 /// Peers whose tcp connections one look reads at least.
 const PEERS_PER_LOOK: u32 = 16;
 
-/// Proves that who connects, or accepts, is the peer to whom it was told.
+/// Proves that the connecting or accepting side is the peer to which it was told.
 #[derive(Clone, Copy)]
 pub(super) struct Token([u8; 32]);
 
@@ -73,7 +74,7 @@ impl Token {
         &self.0
     }
 
-    /// Whether these bytes begin with it; in constant time, which `blake3::Hash` documents.
+    /// Returns true if these bytes begin with it; in constant time, which `blake3::Hash` documents.
     fn begins(&self, bytes: &[u8]) -> bool {
         bytes.first_chunk::<{ Self::BYTES }>().is_some_and(|bytes| blake3::Hash::from_bytes(self.0) == *bytes)
     }
@@ -91,7 +92,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Where a side is to be connected to, and what it wants to hear.
+/// Address at which a side accepts connections, and the token it expects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Door {
     pub(super) address: SocketAddr,
@@ -113,7 +114,7 @@ pub(super) struct Manager {
 
 /// A connection, and how far it is.
 struct Call {
-    /// What the other side has to say.
+    /// Token expected from the other side.
     token: Token,
     door: Option<Door>,
     place: Option<Place>,
@@ -216,7 +217,8 @@ impl Manager {
         lock(&self.failed).pop()
     }
 
-    /// Whose token a request has brought, if it is right and was not used; otherwise the request is refused.
+    /// Returns the peer whose token a request has brought, if it is right and was not used; otherwise refuses
+    /// the request.
     fn admit(&self, request: Request) -> Option<Peer> {
         let named =
             request.bytes.split_first_chunk().map(|(peer, token)| (Peer(u32::from_le_bytes(*peer)), token));
@@ -238,7 +240,7 @@ impl Manager {
         None
     }
 
-    /// Whom an event is about.
+    /// Returns the peer of an event.
     fn peer_of(&self, key: usize) -> Option<Peer> {
         let calls = lock(&self.calls);
         let own = |call: &Call| call.id.as_ref().is_some_and(|id| id.key() == key);
@@ -359,7 +361,7 @@ impl IbvConduit {
         Ok(())
     }
 
-    /// The side that is connected to accepts, as soon as it knows who connects and has been asked.
+    /// Accepts a connection, as soon as the peer is known and the request has arrived.
     fn answer(&self, manager: &Manager, connection: &Connection) -> Result<()> {
         let accepted = manager.with(connection.peer, |call| {
             let (Some(id), Some(door), Some(place)) = (&call.id, &call.door, &call.place) else {

@@ -1,5 +1,5 @@
-//! How connections are made when they are first wanted, by either side, out of what the peers tell each other
-//! ([`super::notice`]), and by librdmacm where that connects ([`super::cm`]).
+//! Set-up of connections when they are first wanted, by either side, from the notices that peers exchange
+//! ([`super::notice`]), and by librdmacm if that connects ([`super::cm`]).
 
 #![forbid(unsafe_code)]
 

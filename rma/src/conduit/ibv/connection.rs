@@ -91,7 +91,7 @@ struct Sender {
     closed: bool,
 }
 
-/// What the requests up to `last` hold.
+/// Resources of the requests up to `last`.
 struct Flight {
     last: u64,
     slots: Option<Slots>,
@@ -106,7 +106,7 @@ pub(super) struct Ended {
     pub(super) how: How,
 }
 
-/// Where the bytes of a one-sided operation are now.
+/// Current place of the bytes of a one-sided operation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// There.
@@ -124,7 +124,7 @@ pub(super) enum Posted {
     NoRoom,
 }
 
-/// What a one-sided operation does.
+/// Kind of a one-sided operation.
 pub(super) enum OneSided<'a> {
     /// The source stays as it is until the end, or not.
     Put {
@@ -213,7 +213,7 @@ impl Connection {
         self.pair.join(id, &self.route(shared, there))
     }
 
-    /// What both sides can do.
+    /// Returns the parameters that both sides support.
     pub(super) fn route(&self, shared: &Shared, there: &Place) -> Route {
         let ours = shared.chosen.route;
         Route { mtu: ours.mtu.min(there.mtu), reads: ours.reads.with(there.reads), ..ours }
@@ -242,7 +242,7 @@ impl Connection {
         self.lost.get().map(String::as_str)
     }
 
-    /// Whether something waits for room.
+    /// Returns true if a request waits for room.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
     }
@@ -437,7 +437,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// What the other side has granted of this region is worth nothing any more.
+    /// Invalidates the other side's grants of this region.
     pub(super) fn forget(&self, name: Name) {
         lock(&self.sender).granted.forget(name);
     }
@@ -447,8 +447,8 @@ impl Connection {
         lock(&self.sender).granted.answered(name, access)
     }
 
-    /// Posts a message: one SEND, behind a WRITE if it is long; or one WRITE if its immediate data says everything. There
-    /// must be nobody before it.
+    /// Posts a message: one SEND, behind a WRITE if it is long; or one WRITE if its immediate data says
+    /// everything. The caller must be the next in order.
     fn post_message(
         &self,
         shared: &Shared,
@@ -566,7 +566,7 @@ impl Connection {
         Ok(Posted::At(count))
     }
 
-    /// Credits to be told to the peer, at most so many. Only who holds the sender takes some.
+    /// Credits to be told to the peer, at most so many. Call it with the sender's lock.
     fn take_owed(&self, most: u32) -> u32 {
         let owed = self.owed.load(Ordering::Relaxed).min(most);
         self.owed.fetch_sub(owed, Ordering::Relaxed);
@@ -608,7 +608,7 @@ impl Connection {
         Ok(Posted::At(count))
     }
 
-    /// What the request with these low bits of its count does, for errors.
+    /// Returns the purpose of the request with these low bits of its count, for errors.
     pub(super) fn purpose(&self, low: u64) -> &'static str {
         let sender = lock(&self.sender);
         let flight = sender.flights.iter().find(|flight| flight.last & COUNT_MASK == low);
@@ -652,12 +652,12 @@ impl Connection {
         result
     }
 
-    /// Whether everything up to this count is done, or nothing will be.
+    /// Returns true if everything up to this count is done, or nothing will be.
     pub(super) fn is_done(&self, count: u64) -> bool {
         lock(&self.sender).done >= count || self.lost().is_some()
     }
 
-    /// Whether this is the number of the message that comes next. Called by the thread whose turn it is.
+    /// Compares the number with that of the next message in order. Called by the thread whose turn it is.
     pub(super) fn order(&self, number: Number) -> Order {
         let expected = self.expected.load(Ordering::Relaxed);
         let order = number.order(expected);

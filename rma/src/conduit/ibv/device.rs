@@ -1,4 +1,4 @@
-//! Which device, port and address are used, and how: from what the system tells and what the settings say.
+//! Selection of device, port and address, from the system's information and the settings.
 //!
 //! Addresses and their types are read from `/sys/class/infiniband`, which every version of the kernel and library has.
 
@@ -26,7 +26,7 @@ pub(super) struct Chosen {
     pub(super) completions_max: u32,
     /// Most slots of a shared receive queue.
     pub(super) slots_max: u32,
-    /// Whether it updates words, at least atomically with itself.
+    /// True if it updates words, at least atomically with itself.
     pub(super) atomics: bool,
 }
 
@@ -35,9 +35,9 @@ pub(super) struct Chosen {
 pub struct DeviceState {
     /// Its name.
     pub name: String,
-    /// Whether one of its ports is active.
+    /// True if one of its ports is active.
     pub active: bool,
-    /// Whether it speaks iWARP, which has no WRITE with immediate data.
+    /// True if it speaks iWARP, which has no WRITE with immediate data.
     is_iwarp: bool,
     ports: Vec<PortState>,
 }
@@ -53,7 +53,7 @@ struct PortState {
 }
 
 impl PortState {
-    /// What is preferred: the network that is made for this, then the faster one.
+    /// Ranks ports: networks made for RDMA first, then the faster ones.
     fn worth(&self) -> (bool, u32) {
         (self.is_infiniband, self.rate)
     }
@@ -97,8 +97,8 @@ fn devices_in(folder: &Path) -> Vec<DeviceState> {
     devices
 }
 
-/// Which device and port to use. `usable`: what libibverbs has a provider for. `index`: how many endpoints' nodes of this
-/// machine come before; nodes of one machine spread over equally good devices.
+/// Selects device and port. `usable`: devices that libibverbs has a provider for. `index`: the number of
+/// earlier endpoints' nodes on this machine; nodes of one machine spread over equally good devices.
 fn select(
     devices: &[DeviceState],
     usable: &[String],

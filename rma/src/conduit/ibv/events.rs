@@ -1,5 +1,5 @@
-//! What a device says about itself (ibv_get_async_event(3)), beside the completions of requests: judged here, acted upon by
-//! the conduit. Pure.
+//! Events of a device itself (ibv_get_async_event(3)), beside the completions of requests: judged here, acted
+//! upon by the conduit. Pure.
 //!
 //! A port that goes down is no loss: the network may be back before requests give up. It is remembered, so that a loss
 //! that follows names it.
@@ -20,7 +20,7 @@ pub(super) enum Event {
     Device(c_int),
 }
 
-/// What an event means for the conduit.
+/// Consequence of an event for the conduit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Nothing that the completions do not say.

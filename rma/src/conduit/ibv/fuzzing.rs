@@ -27,7 +27,8 @@ pub fn ibv_packet(bytes: &[u8]) {
     }
 }
 
-/// What two sides tell each other before they are connected: the handler's index in one byte, and the arguments.
+/// Decodes the notices that two sides exchange before they are connected: the handler's index in one byte,
+/// and the arguments.
 pub fn ibv_notice(bytes: &[u8]) {
     let Some((&handler, rest)) = bytes.split_first() else { return };
     let Ok(notice) = Notice::decode(handler, &words(rest)) else { return };

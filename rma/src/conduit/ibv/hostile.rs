@@ -1,5 +1,5 @@
-//! Peers that know the job's key and use access that nobody gave them. The device of the victim refuses; nothing is read
-//! or written, and the connection is gone. Where there is no device this is skipped, visibly.
+//! Peers that know the job's key and use access that they were not given. The device of the victim refuses;
+//! nothing is read or written, and the connection is gone. Skipped, visibly, if there is no device.
 
 use super::{IbvConduit, IbvOptions, available, devices};
 use crate::address::{Layout, Peer, RegionId};
@@ -18,10 +18,10 @@ use vgas_shm::{Atomic, Mapping, Span};
 pub(super) const BOUND: Duration = Duration::from_secs(40);
 const REGION_BYTES: u64 = 1 << 16;
 
-/// What an attacker makes of the access that it was given.
+/// An attacker's change to the access that it was given.
 type Forgery = fn(Access) -> Access;
 
-/// The first half of `memory` is the region; what lies behind it belongs to nobody else.
+/// The first half of `memory` is the region; the bytes behind it are used by nothing else.
 pub(super) struct Victim {
     memory: Arc<Mapping>,
     completed: AtomicUsize,
@@ -105,8 +105,8 @@ pub(super) fn fair_get(name: &str, [a, b]: [&IbvConduit; 2], [attacker, victim]:
     attacker.memory.write(0, &[1; 8]);
 }
 
-/// Goal: nobody updates words by the card of a peer that does it by its processor: such updates would not be atomic with
-/// each other.
+/// Goal: a rank never updates words by the card of a peer that does it by its processor: such updates would
+/// not be atomic with each other.
 #[test]
 fn devices_that_differ_in_atomic_updates_are_told() {
     if available().is_err() || !devices().iter().any(|device| device.active) {

@@ -28,25 +28,27 @@
 //! and into the caller's memory if that is in the rank's own part of a segment, which is registered when this first happens. Other
 //! memory is copied: to staging memory, or by the post if it is little.
 //!
-//! Regions are registered when the first peer wants them, as far as they are attached, and an agent's blocks also when
-//! another agent first lets it write into its own: they are sent from then on. Registered pages are locked in
-//! memory. Where the system does not let this process lock so many, the device is asked to do without (on-demand paging);
-//! one that cannot gets [`RmaError::LockedMemory`], which says what to do.
+//! Regions are registered when the first peer wants them, as far as they are attached, and an agent's blocks
+//! also when another agent first lets it write into its own: they are sent from then on. Registered pages are
+//! locked in memory. If the system does not let this process lock so many, the device is asked to do without
+//! (on-demand paging); if it cannot, [`RmaError::LockedMemory`] says what to do.
 //!
 //! # Words
 //!
-//! A transfer is divided into packets of the connection's MTU, counted from where it begins. Where that is within an aligned word, a
-//! put or get of more than a packet beside another access to the same bytes may leave a word half old and half new, as was seen on
-//! Soft-RoCE; of one that begins at a word, none was.
+//! A transfer is divided into packets of the connection's MTU, counted from where it begins. If that is
+//! within an aligned word, a put or get of more than a packet beside another access to the same bytes may
+//! leave a word half old and half new, as was seen on Soft-RoCE; for transfers that begin at a word, none
+//! was.
 //!
 //! # Which card, and how peers are found
 //!
-//! Without a setting: InfiniBand before Ethernet, the faster card before the slower, the port that is up, RoCE v2 over IPv4
-//! before other addresses, the smaller MTU of both sides, as many READs in flight as both devices can; nodes of one machine
-//! spread over equal cards. On InfiniBand peers are addressed by their LIDs, in the partition with the first key. A job with
-//! one node has no use for a card: its ranks share memory, whatever the conduit. Queue pairs find each
-//! other over the tcp conduit's connections and not through librdmacm: the proof of the key needs such a connection anyway, it
-//! has the addresses, and its end tells of the peer's. What that leaves out is iWARP, and InfiniBand across routers.
+//! Without a setting: InfiniBand before Ethernet, the faster card before the slower, the port that is up,
+//! RoCE v2 over IPv4 before other addresses, the smaller MTU of both sides, as many READs in flight as both
+//! devices can; nodes of one machine spread over equal cards. On InfiniBand peers are addressed by their
+//! LIDs, in the partition with the first key. A job with one node has no use for a card: its ranks share
+//! memory, whatever the conduit. Queue pairs find each other over the tcp conduit's connections and not
+//! through librdmacm: the proof of the key needs such a connection anyway, it has the addresses, and its end
+//! tells of the peer's. That leaves out iWARP, and InfiniBand across routers.
 //!
 //! # Loss
 //!
@@ -55,18 +57,19 @@
 //! device says about itself is read every now and then, and soon when it wakes a thread that sleeps: one that has failed is the
 //! loss of all peers, a queue pair that has failed that of its peer, both with the device's name and port.
 //!
-//! The end of a process is seen at once, by the end of its tcp connection; a network that is cut, after `retries` times
-//! `timeout` with something in flight, else as the tcp conduit sees it. Access outside of what is registered, or with a
-//! wrong key, such as that of a segment that was given up, is refused by the owner's card and ends the connection of who tried.
-//! Within a region that was granted to a peer
-//! the card asks nobody: blocks are granted to agents only, segments to all, as GASNet does.
+//! The end of a process is seen at once, by the end of its tcp connection; a network that is cut, after
+//! `retries` times `timeout` with something in flight, else as the tcp conduit sees it. Access outside of
+//! registered memory, or with a wrong key, such as that of a detached segment, is refused by the owner's card
+//! and ends the offender's connection. Within a region that was granted to a peer the card does not ask:
+//! blocks are granted to agents only, segments to all, as GASNet does.
 //!
 //! # Thousands of peers
 //!
-//! Connections are made lazily, and receive slots are shared by all of them (a shared receive queue), so a peer that is
-//! never spoken to costs nothing and a connected one a queue pair of `depth` requests. When slots run out the device
-//! makes senders wait and try again. Where queue pairs themselves become too many (some ten thousand on one card), the
-//! next steps are one XRC or DC initiator per node instead of one per rank; the seam for that is `connection`.
+//! Connections are made lazily, and receive slots are shared by all of them (a shared receive queue), so a
+//! peer that is never spoken to costs nothing and a connected one a queue pair of `depth` requests. When
+//! slots run out the device makes senders wait and try again. If queue pairs themselves become too many (some
+//! ten thousand on one card), the next steps are one XRC or DC initiator per node instead of one per rank;
+//! the seam for that is `connection`.
 
 #![deny(unsafe_code)]
 
@@ -145,13 +148,14 @@ const POLL_MESSAGES: usize = 64;
 /// Completions taken from the device at once.
 const COMPLETIONS: usize = 16;
 
-/// A look at the tcp connections costs a system call, and what it finds is rare: a peer that wants to be connected, or has
-/// ended. One poll in so many, for those who poll all the time, and the first of some polls after each tick of the clock.
+/// A look at the tcp connections costs a system call, and what it finds is rare: a peer that wants to be
+/// connected, or has ended. One poll in this number looks, for threads that poll all the time, and the first
+/// of some polls after each tick of the clock.
 const POLLS_PER_BOOTSTRAP: u32 = 1024;
 const POLLS_PER_TICK: u32 = 32;
 
-/// A look at what the device says about itself costs one, too, and is rarely worth it. Who sleeps is woken by it: a poll
-/// after a sleep counts as many, so that it is looked at soon.
+/// A look at what the device says about itself costs one, too, and is rarely worth it. A sleeping thread is
+/// woken by it: a poll after a sleep counts as many, so that it is looked at soon.
 const POLLS_PER_EVENTS: u32 = 4096;
 const POLLS_PER_SLEEP: u32 = 256;
 
@@ -168,7 +172,7 @@ pub struct IbvConduit {
     making: Mutex<()>,
     /// The peers with a connection, in the order of their making.
     known: RwLock<Vec<Peer>>,
-    /// Whose a queue pair is.
+    /// Peers by queue pair.
     by_number: RwLock<FxHashMap<u32, Peer>>,
     /// Connections that are made and not open.
     connecting: AtomicUsize,
@@ -185,16 +189,17 @@ pub struct IbvConduit {
     woken: AtomicBool,
     closing: AtomicBool,
     poller: OwnedFd,
-    /// Of librdmacm, if that connects. After the connections, because their queue pairs go before what has connected them.
+    /// librdmacm's, if that connects. After the connections, because their queue pairs go before what has
+    /// connected them.
     manager: Option<Manager>,
     /// After the connections, because their requests use its memory (rule 3 of `verbs`).
     shared: Shared,
 }
 
-/// What was taken from the device and not looked at; only whoever has the turn uses it.
+/// Completions taken from the device and not yet handled; only the thread whose turn it is uses it.
 #[derive(Default)]
 struct Inbox {
-    /// Where the device puts them; those in `ready` have not been taken.
+    /// Buffer that the device fills; completions in `ready` have not been taken.
     batch: [Completion; COMPLETIONS],
     ready: std::ops::Range<usize>,
     /// Put aside while closing; younger than those of the batch.
@@ -337,7 +342,8 @@ impl IbvConduit {
         known.into_iter().filter_map(|peer| self.connection(peer))
     }
 
-    /// Whether the system's coarse clock, which is read without a system call, has moved since the last such look.
+    /// Returns true if the system's coarse clock, which is read without a system call, has moved since the
+    /// last such look.
     fn has_ticked(&self) -> bool {
         let now = clock_gettime(ClockId::MonotonicCoarse);
         let tick = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;

@@ -1,4 +1,4 @@
-//! Which of a machine's addresses are on the network that connects the RDMA devices of a job. Pure.
+//! Selection of a machine's addresses on the network that connects a job's RDMA devices. Pure.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +23,7 @@ fn number(address: IpAddr) -> (u128, u8) {
 }
 
 impl Network {
-    /// Whether an address is in it.
+    /// Returns true if it contains an address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let ((network, bits), (other, other_bits)) = (number(self.address), number(address));
         // No shift by all bits: a network of prefix 0 has all addresses.

@@ -1,5 +1,6 @@
-//! What queue pairs need to know of each other before they are connected, as [`Notices`](crate::conduit::oneside::Notices): two
-//! each way, and a third before them where librdmacm connects (see `cm`):
+//! Parameters that queue pairs exchange before they are connected, as
+//! [`Notices`](crate::conduit::oneside::Notices): two each way, and a third before them if librdmacm connects
+//! (see `cm`):
 //!
 //! ```text
 //! door:  version, address, port, token
@@ -25,14 +26,14 @@ const FAILED: u8 = 4;
 /// Words of an address.
 const ADDRESS_WORDS: usize = 4;
 
-/// What one side tells the other.
+/// Notice of one side to the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Notice {
-    /// Where its queue pair is.
+    /// Place of its queue pair.
     Place(Place),
     /// That it receives.
     Ready,
-    /// Where it is to be connected to through librdmacm.
+    /// Address for connecting through librdmacm.
     Door(Door),
     /// That it could not connect.
     Failed,

@@ -1,13 +1,14 @@
-//! What a user may choose.
+//! Options of the conduit.
 
 use super::LONG_BYTES_MAX;
 use super::network::Network;
 use crate::conduit::factory::{Options, number};
 use crate::error::{Result, RmaError};
 
-/// The choices of an [`IbvConduit`](super::IbvConduit). The defaults suit every device; the settings `ibv.*` of a job override
-/// those that somebody may know better: which way to take, and what the network does with packets. The size of packets follows the
-/// ports, where a network whose paths take less is told so; the lengths of queues and what is sent inline are for tests.
+/// The choices of an [`IbvConduit`](super::IbvConduit). The defaults suit every device; the settings `ibv.*`
+/// of a job override those that the user may know better: the route, and the network's treatment of packets.
+/// The size of packets follows the ports, where a network whose paths take less is told so; the lengths of
+/// queues and what is sent inline are for tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IbvOptions {
     /// The device by name (`ibv_devinfo -l` prints them); none: an active one, InfiniBand before Ethernet and the faster
@@ -17,8 +18,8 @@ pub struct IbvOptions {
     pub port: Option<u8>,
     /// Index of its own address, without a network; none: RoCE v2 over IPv4 if there is one, none at all on InfiniBand.
     pub gid: Option<u8>,
-    /// Where the addresses of the nodes are among which librdmacm connects; none: without librdmacm. Its device and port are
-    /// those of the address that this node has in it, and `gid` does not count. The same for all nodes.
+    /// Network of the addresses among which librdmacm connects; none: without librdmacm. Its device and port
+    /// are those of the address that this node has in it, and `gid` does not count. The same for all nodes.
     pub network: Option<Network>,
     /// Bytes of a packet on the wire; none: what both ports have.
     pub mtu: Option<u32>,
@@ -32,7 +33,7 @@ pub struct IbvOptions {
     pub signal_interval: u32,
     /// The wait for an acknowledgement is 4.096 µs times 2 to this power (0 to 31).
     pub timeout: u8,
-    /// How often an unacknowledged packet is sent again before the peer is lost (0 to 7).
+    /// Number of times an unacknowledged packet is sent again before the peer is lost (0 to 7).
     pub retries: u8,
     /// The service level of every packet (0 to 15; on Ethernet its priority), by which switches keep kinds of traffic apart;
     /// none: what librdmacm finds out, or 0.
@@ -40,14 +41,14 @@ pub struct IbvOptions {
     /// The traffic class of every packet that has a global route (RoCE v2: the type of service in its IP header); none: as
     /// above.
     pub traffic_class: Option<u8>,
-    /// Whether words of segments are updated by the device if it can; the same for all peers.
+    /// True if words of segments are updated by the device if it can; the same for all peers.
     pub atomics: bool,
     /// Registered memory for payloads that lie in private memory; at least twice [`LONG_BYTES_MAX`].
     pub staging_bytes: usize,
 }
 
 impl IbvOptions {
-    /// What the settings `ibv.*` of a job say; what they leave open is as in the default.
+    /// Reads the settings `ibv.*` of a job; the rest is as in the default.
     ///
     /// # Errors
     /// [`RmaError::Usage`] for what is out of range or no network: a table of settings with limits does not let it pass.
@@ -98,7 +99,7 @@ impl Default for IbvOptions {
 mod tests {
     use super::*;
 
-    /// Goal: where nobody chooses anything, the options are the default.
+    /// Goal: without settings, the options are the default.
     #[test]
     fn open_settings_are_the_default() {
         assert_eq!(IbvOptions::read(&()).unwrap(), IbvOptions::default());

@@ -1,5 +1,6 @@
-//! What travels in the SENDs of a connection. Pure. Each begins with its number, four bytes, among all messages of the
-//! connection ([`Number`] says what for). What follows is a [`frame`](super::super::wire::frame), with the payload of a medium message behind it (that of a long one was written to its place before), or an
+//! Packets in the SENDs of a connection. Pure. Each begins with its number, four bytes, among all messages of
+//! the connection ([`Number`] says what for). Then follows a [`frame`](super::super::wire::frame), with the
+//! payload of a medium message behind it (that of a long one was written to its place before), or an
 //! [`AccessNotice`](crate::conduit::oneside::AccessNotice) about regions.
 //!
 //! A note about a block of the receiver's needs no packet: everything about it is in the immediate data of the block's WRITE,
@@ -12,7 +13,7 @@
 //! | 29 | credits |
 //! | 30, 31 | the last two bits of the message's number |
 //!
-//! The handler is [`NOTE_HANDLER`]. What does not fit goes as a WRITE and a SEND.
+//! The handler is [`NOTE_HANDLER`]. Larger ones go as a WRITE and a SEND.
 
 #![forbid(unsafe_code)]
 
@@ -35,9 +36,9 @@ pub(super) const IMMEDIATE_CREDITS_MAX: u32 = (1 << CREDIT_BITS) - 1;
 /// Bytes of the number in front of a packet.
 pub(super) const NUMBER_BYTES: usize = 4;
 
-/// What a message says about its place in the order of its connection. A reliable connection delivers all messages once
-/// and in order; Soft-RoCE, where it sends again what was lost, may deliver one twice (its requester and its completer
-/// race for the packet to begin with).
+/// A message's place in the order of its connection. A reliable connection delivers all messages once and in
+/// order; Soft-RoCE, where it sends again what was lost, may deliver one twice (its requester and its
+/// completer race for the packet to begin with).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
     /// All of it.
@@ -46,7 +47,7 @@ pub(super) enum Number {
     Part(u32),
 }
 
-/// Which message it is.
+/// Order of a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// The one that was to come.
@@ -137,7 +138,7 @@ mod tests {
     static BLOCK: [u8; 1 << 22] = [0; 1 << 22];
 
     proptest! {
-        /// What immediate data brings is the frame that a packet would have been.
+        /// Immediate data decodes to the frame that a packet would have carried.
         #[test]
         fn immediate_data_is_a_frame(
             index in 0u32..1 << 21, note in 0u32..256, credits in 0u32..2, number: u32, bytes in 1u32..1 << 22,
@@ -190,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// What comes again is told from what comes next, also where the numbers begin again.
+        /// A repeated message is told from the next, even where the numbers begin again.
         #[test]
         fn messages_come_in_order(expected: u32, behind in 1u32..1000) {
             let order = |number| Number::Whole(number).order(expected);

@@ -1,4 +1,4 @@
-//! What completions bring: the ends of own requests, and packets, which are checked and delivered or parked.
+//! Handling of completions: the ends of own requests, and packets, which are checked and delivered or parked.
 
 #![forbid(unsafe_code)]
 
@@ -46,7 +46,7 @@ impl IbvConduit {
         delivered
     }
 
-    /// What a receive has brought.
+    /// Handles a completed receive.
     fn arrived(
         &self,
         completion: &Completion,
@@ -264,7 +264,7 @@ impl IbvConduit {
     }
 }
 
-/// Whom a packet that was checked is for.
+/// Returns the handler of a checked packet.
 fn handler_of(packet: &[u8]) -> u8 {
     match frame::decode(packet) {
         Ok(Some(Frame { body: Body::Message(head), .. })) => head.handler,

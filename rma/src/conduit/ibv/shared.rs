@@ -1,4 +1,5 @@
-//! What the connections of a conduit share: the device, its queues, staging memory, registered regions, counts.
+//! State shared by the connections of a conduit: the device, its queues, staging memory, registered regions,
+//! counts.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +25,7 @@ pub struct IbvCounts {
     pub reads: u64,
     /// Atomic updates posted.
     pub atomics: u64,
-    /// Of these, those that asked for a completion.
+    /// Number of these that asked for a completion.
     pub signalled: u64,
     /// Completions of them that were polled.
     pub completions: u64,
@@ -42,7 +43,7 @@ pub struct IbvCounts {
 impl std::ops::Sub for IbvCounts {
     type Output = Self;
 
-    /// What was counted since `before`.
+    /// Returns the counts since `before`.
     fn sub(self, before: Self) -> Self {
         Self {
             sends: self.sends - before.sends,
@@ -138,7 +139,7 @@ pub(super) struct Shared {
     /// Most completions that are asked for and not polled, on all connections together.
     signalled_max: u64,
     pub(super) signal_interval: u32,
-    /// Whether words of segments are updated by the device.
+    /// True if words of segments are updated by the device.
     pub(super) atomics: bool,
     /// Regions that were granted to a peer, and this side's own blocks and segment.
     regions: Regions<Registration>,
@@ -186,7 +187,7 @@ impl Shared {
         said
     }
 
-    /// Whether the completion queue has room for what two more requests bring.
+    /// Returns true if the completion queue has room for the completions of two more requests.
     pub(super) fn has_room(&self) -> bool {
         self.counts.in_flight() + 2 <= self.signalled_max
     }
@@ -205,8 +206,8 @@ impl Shared {
         Ok(AccessNotice::Grant(name, Access { address, bytes, key, atomics }))
     }
 
-    /// Registers this side's own blocks, if it has some: who was given access to blocks of others sends blocks out of its
-    /// own, without a copy, whether or not anybody ever asks for access to these.
+    /// Registers this side's own blocks, if it has some: a side with access to the other's blocks sends out
+    /// of its own, without a copy, even if access to these is never requested.
     ///
     /// # Errors
     /// As [`Shared::answer`].
@@ -234,18 +235,19 @@ impl Shared {
         self.regions.forget(name);
     }
 
-    /// Whether the device updates words of this region: of segments only.
+    /// Returns true if the device updates words of this region: of segments only.
     fn updates(&self, (_, region): Name) -> bool {
         self.atomics && region.is_segment()
     }
 
-    /// Where a source lies in registered memory, if it does.
+    /// Returns the place of a source in registered memory, if any.
     pub(super) fn registered(&self, source: Source<'_>) -> Option<(Arc<Registration>, usize)> {
         self.regions.find(source)
     }
 
-    /// Where so many bytes lie in an own segment, registered, if they do. Few bytes are copied sooner than looked for.
-    /// Locked memory that peers need goes before: where the limit would leave less than was taken, bytes are copied.
+    /// Returns the place of bytes in an own segment, registered, if they are in one. Few bytes are copied
+    /// sooner than looked for. Locked memory that peers need goes before: where the limit would leave less
+    /// than was taken, bytes are copied.
     pub(super) fn in_own_segment(
         &self,
         address: *const u8,

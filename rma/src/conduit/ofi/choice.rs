@@ -1,8 +1,9 @@
-//! Which of the providers that libfabric has a job uses. Pure.
+//! Choice of libfabric's provider for a job. Pure.
 //!
-//! By itself a job takes only what drives a network card, because that is what libfabric is better at than sockets are:
-//! [`AUTOMATIC`]. What runs over sockets or shared memory is taken when it is named. Some are never taken ([`is_never`]):
-//! `sockets` is given up by its authors, and `ofi_rxd` makes messages of datagrams, which loses to tcp in every way.
+//! By itself a job takes only what drives a network card, because that is what libfabric is better at than
+//! sockets are: [`AUTOMATIC`]. Providers over sockets or shared memory are taken when named. Some are never
+//! taken ([`is_never`]): `sockets` is given up by its authors, and `ofi_rxd` makes messages of datagrams,
+//! which loses to tcp in every way.
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +12,7 @@ use std::net::IpAddr;
 /// Providers that are taken without being named, the preferred first.
 pub(super) const AUTOMATIC: [&str; 5] = ["cxi", "efa", "opx", "psm3", "verbs"];
 
-/// What is known of an offer when one is chosen.
+/// Properties of an offer that the choice depends on.
 pub(super) trait Offered {
     /// The provider, such as `verbs;ofi_rxm`.
     fn provider(&self) -> &str;
@@ -19,12 +20,12 @@ pub(super) trait Offered {
     fn address(&self) -> Option<IpAddr>;
 }
 
-/// Whether a provider is of no use here, and is not taken even when it is named.
+/// Returns true if a provider is of no use here, and is not taken even when it is named.
 pub(super) fn is_never(provider: &str) -> bool {
     provider.split(';').any(|layer| matches!(layer, "sockets" | "ofi_rxd" | "UDP" | "udp"))
 }
 
-/// Whether a provider is what this name means: itself, or its lowest layer where messages are made by `ofi_rxm`.
+/// Returns true if this name means a provider: itself, or its lowest layer if messages are made by `ofi_rxm`.
 fn is_called(provider: &str, name: &str) -> bool {
     provider == name || provider.split_once(';') == Some((name, "ofi_rxm"))
 }

@@ -1,4 +1,4 @@
-//! How connections are made when they are first wanted, by either side, out of what the peers tell each other
+//! Set-up of connections when they are first wanted, by either side, from the notices that peers exchange
 //! ([`super::notice`]).
 
 #![forbid(unsafe_code)]

@@ -41,18 +41,18 @@ const ACKNOWLEDGE_BATCH: u32 = WINDOW / 4;
 /// Bytes of a long payload, or of a put, that its packet has room for; more go in several, or are written.
 pub(super) const PAYLOAD_MAX: usize = PACKET_BYTES_MAX - HEAD_BYTES - MARK_BYTES - HEAD_BYTES_MAX;
 
-/// How the other side is reached.
+/// Path to the other side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
     /// As the library counts.
     pub(super) peer: u64,
-    /// What packets to it begin with.
+    /// Prefix of packets to it.
     pub(super) token: u64,
 }
 
 pub(super) struct Connection {
     pub(super) peer: Peer,
-    /// What packets from it begin with.
+    /// Prefix of packets from it.
     pub(super) token: u64,
     pub(super) way: OnceLock<Way>,
     open: AtomicBool,
@@ -63,7 +63,7 @@ pub(super) struct Connection {
     owed: AtomicU32,
     /// Packets of the peer that were taken in, as the number of the next. Written by the thread whose turn it is.
     taken: AtomicU32,
-    /// What it was told of that.
+    /// The count last reported to it.
     told: AtomicU32,
     /// It waits to be told.
     acknowledge: AtomicBool,
@@ -98,7 +98,7 @@ struct Sender {
     closed: Option<u32>,
 }
 
-/// What comes from the peer.
+/// Receiving side of a connection.
 #[derive(Default)]
 pub(super) struct Incoming {
     pub(super) window: Window,
@@ -124,7 +124,7 @@ pub(super) enum Accepted {
     NoRoom,
 }
 
-/// What a one-sided operation does.
+/// Kind of a one-sided operation.
 pub(super) enum OneSided<'a> {
     /// The source stays as it is until the end, or not.
     Put {
@@ -242,7 +242,7 @@ impl Connection {
         Ok(self.refuse(shared))
     }
 
-    /// Whether a request may go: nobody is before it, and the peer has taken in enough.
+    /// Returns true if a request may be sent: none is before it, and the peer has taken in enough.
     fn has_room(&self, sender: &Sender) -> bool {
         // Some are left for replies and for what is said about regions.
         let outstanding = sender.next.wrapping_sub(sender.acknowledged);
@@ -341,7 +341,7 @@ impl Connection {
         Ok(Some(loan))
     }
 
-    /// Whether as many requests to the port are in flight as one connection may have.
+    /// Returns true if as many requests to the port are in flight as one connection may have.
     fn is_busy(&self) -> bool {
         self.in_flight.load(Ordering::Relaxed) >= DEPTH
     }
@@ -359,7 +359,7 @@ impl Connection {
         self.push(shared, &mut sender)
     }
 
-    /// Whether a loan is returned, or never will be.
+    /// Returns true if a loan is returned, or never will be.
     pub(super) fn is_returned(&self, loan: u64) -> bool {
         loan == 0 || self.lost().is_some() || !lock(&self.sender).loans.contains(&loan)
     }
@@ -469,7 +469,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// What the other side has granted of this region is worth nothing any more.
+    /// Invalidates the other side's grants of this region.
     pub(super) fn forget(&self, name: Name) {
         lock(&self.sender).granted.forget(name);
     }
@@ -527,7 +527,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Whether the peer is sure to have room for this packet.
+    /// Returns true if the peer surely has room for this packet.
     fn is_in_window(&self, sender: &Sender, packet: &[u8]) -> bool {
         let number = Head::split(packet).map_or(0, |(head, _)| head.number);
         number.wrapping_sub(sender.acknowledged) < WINDOW
@@ -633,13 +633,13 @@ impl Connection {
         self.push(shared, &mut sender).map(|()| true)
     }
 
-    /// Whether something was sent that the peer has not taken in, as far as is known.
+    /// Returns true if sent packets may not have been taken in by the peer.
     pub(super) fn is_unsure(&self) -> bool {
         let sender = lock(&self.sender);
         sender.next != sender.acknowledged
     }
 
-    /// Credits to be told to the peer. Only who holds the sender takes some.
+    /// Credits to be told to the peer. Call it with the sender's lock.
     fn take_owed(&self) -> u32 {
         let owed = self.owed.load(Ordering::Relaxed).min(CREDITS);
         self.owed.fetch_sub(owed, Ordering::Relaxed);

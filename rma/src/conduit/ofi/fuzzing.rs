@@ -39,8 +39,8 @@ pub fn ofi_packet(bytes: &[u8]) {
     assert_eq!(again, bytes);
 }
 
-/// What two sides tell each other before they are connected: the handler's index in one byte, and the arguments. Or, after an index
-/// of zero, all bytes of a hello.
+/// Decodes the notices that two sides exchange before they can speak: the handler's index in one byte, and
+/// the arguments. Or, after an index of zero, all bytes of a hello.
 pub fn ofi_notice(bytes: &[u8]) {
     let Some((&handler, rest)) = bytes.split_first() else { return };
     if handler == 0 {

@@ -9,11 +9,12 @@
 //!
 //! # What is asked of a provider, and what is not
 //!
-//! Unconnected reliable endpoints (`FI_EP_RDM`) with messages and one-sided access, used by any thread. No order is asked for:
-//! packets have numbers of ours and are put in order on arrival, within a window. No completion is believed that a
-//! provider may give early: a packet has come when its receiver says so, and a write is visible when it completes with
-//! `FI_DELIVERY_COMPLETE` where a trial shows that to be true (`truth`), and where it is not, the bytes travel in packets. Who asks
-//! libfabric also moves its bytes: as a rule nothing arrives while nobody of a process polls.
+//! Unconnected reliable endpoints (`FI_EP_RDM`) with messages and one-sided access, used by any thread. No
+//! order is asked for: packets have numbers of ours and are put in order on arrival, within a window. No
+//! completion is believed that a provider may give early: a packet has come when its receiver says so, and a
+//! write is visible when it completes with `FI_DELIVERY_COMPLETE` where a trial shows that to be true
+//! (`truth`), and where it is not, the bytes travel in packets. libfabric moves bytes within its own calls:
+//! as a rule nothing arrives unless a thread of the process polls.
 //!
 //! | operation | requests |
 //! |---|---|
@@ -23,19 +24,20 @@
 //! | get | a read from it |
 //! | atomic update | messages: a card's updates and the processor's do not agree on the same word |
 //!
-//! Memory is registered explicitly, when the first peer wants it, and named by keys that nobody guesses. A packet that does
-//! not begin as its sender was told over the proven connection is dropped.
+//! Memory is registered explicitly, when the first peer wants it, and named by unguessable keys. A packet
+//! that does not begin as its sender was told over the proven connection is dropped.
 //!
 //! # Words
 //!
-//! What a card writes and reads in one go is a cache line. Providers that move bytes with the processor (`tcp`, `net`, `shm`) have the C
-//! library or the kernel copy them, and either divides words: of a put or get of some KiB beside another access to the same bytes an
-//! aligned word may be half old and half new there; shared memory and the tcp conduit exclude that.
+//! A card writes and reads whole cache lines. Providers that move bytes with the processor (`tcp`, `net`,
+//! `shm`) have the C library or the kernel copy them, and either divides words: of a put or get of some KiB
+//! beside another access to the same bytes an aligned word may be half old and half new there; shared memory
+//! and the tcp conduit exclude that.
 //!
 //! # Loss
 //!
-//! The end of a process is seen at once, by the end of its tcp connection; a machine that falls silent as the tcp conduit sees
-//! it. What a provider reports ends the connection that it is about.
+//! The end of a process is seen at once, by the end of its tcp connection; a machine that falls silent as the
+//! tcp conduit sees it. An error of the provider ends its connection.
 //!
 //! # Sleeping
 //!
@@ -140,7 +142,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(10);
 /// The longest sleep where a provider cannot wake.
 const SLEEP_WITHOUT_DESCRIPTOR: Duration = Duration::from_millis(1);
 
-/// How long a conduit that is dropped without being closed waits for its peers, who may never look.
+/// Timeout of a conduit that is dropped without being closed, for peers that may never look.
 const DROP_TIMEOUT: Duration = Duration::from_millis(10);
 
 impl Offered for Offer {
@@ -153,7 +155,7 @@ impl Offered for Offer {
     }
 }
 
-/// Whether libfabric has this provider for this conduit; otherwise why not, in words.
+/// Checks that libfabric has this provider for this conduit; otherwise returns the reason, in words.
 ///
 /// # Errors
 /// See above.
@@ -188,7 +190,7 @@ pub struct OfiConduit {
     making: Mutex<()>,
     /// The peers with a connection, in the order of their making.
     known: RwLock<Vec<Peer>>,
-    /// What has come of hellos that are not complete.
+    /// Parts of hellos that are not complete.
     hellos: Mutex<FxHashMap<Peer, Vec<u8>>>,
     /// Connections that are made and not open.
     connecting: AtomicUsize,
@@ -291,7 +293,7 @@ impl OfiConduit {
         })
     }
 
-    /// What was done so far: for measurements and tests.
+    /// Returns the counts so far: for measurements and tests.
     pub fn counts(&self) -> OfiCounts {
         self.shared.counts.read()
     }
@@ -301,7 +303,8 @@ impl OfiConduit {
         &self.shared.wire.offer().provider
     }
 
-    /// Whether writes are used: they are visible when they complete. Otherwise bytes travel in packets.
+    /// Returns true if writes are used: they are visible when they complete. Otherwise bytes travel in
+    /// packets.
     pub fn writes(&self) -> bool {
         self.shared.delivers
     }
@@ -315,7 +318,8 @@ impl OfiConduit {
         known.into_iter().filter_map(|peer| self.connection(peer))
     }
 
-    /// Whether the system's coarse clock, which is read without a system call, has moved since the last such look.
+    /// Returns true if the system's coarse clock, which is read without a system call, has moved since the
+    /// last such look.
     fn has_ticked(&self) -> bool {
         let now = clock_gettime(ClockId::MonotonicCoarse);
         let tick = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
@@ -408,7 +412,7 @@ impl OfiConduit {
     }
 }
 
-/// What a thread sleeps on: the completion queue, the tcp connections, and a timer.
+/// Builds the descriptors that a thread sleeps on: the completion queue, the tcp connections, and a timer.
 fn descriptors(wire: &Wire, tcp: &TcpConduit) -> Result<(OwnedFd, OwnedFd)> {
     let system = |e| RmaError::system("create the descriptors of the ofi conduit", e);
     let poller = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;

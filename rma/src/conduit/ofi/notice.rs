@@ -1,4 +1,5 @@
-//! What two sides need to know of each other before they can speak, as [`Notices`](crate::conduit::oneside::Notices):
+//! Parameters that two sides exchange before they can communicate, as
+//! [`Notices`](crate::conduit::oneside::Notices):
 //!
 //! ```text
 //! hello: version, length of all, offset of this part; of: token, provider, name of the endpoint
@@ -6,8 +7,9 @@
 //! ready: I know you                                      (the other side may send)
 //! ```
 //!
-//! A name may be longer than a notice, so a hello comes in parts. The *token* is what packets to its sender are to begin with: it
-//! travels over a connection that has proved the job's key, so whoever has it has proved it, too.
+//! A name may be longer than a notice, so a hello comes in parts. The *token* is the prefix of packets to its
+//! sender: it travels over a connection that has proved the job's key, so a peer that has it has proved the
+//! key, too.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +23,7 @@ const READY: u8 = 2;
 const HELLO_BYTES_MAX: usize = 1024;
 const PART_BYTES_MAX: usize = 48;
 
-/// What one side says of itself.
+/// A side's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) token: u64,
@@ -60,7 +62,7 @@ impl Hello {
     }
 }
 
-/// What one side tells the other.
+/// Notice of one side to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
     /// A part of a [`Hello`] of so many bytes.

@@ -1,4 +1,4 @@
-//! What a user may choose.
+//! Options of the conduit.
 
 use crate::conduit::factory::Options;
 use crate::error::Result;
@@ -8,13 +8,13 @@ use crate::error::Result;
 pub struct OfiOptions {
     /// Providers by name (`fi_info -l` lists them), of which the first is taken that there is; none: one that drives a card.
     pub providers: Vec<String>,
-    /// What a bad network does.
+    /// Faults of a simulated bad network.
     #[cfg(test)]
     pub(super) faults: Option<super::shim::Faults>,
 }
 
 impl OfiOptions {
-    /// What the settings `ofi.*` of a job say; what they leave open is as in the default.
+    /// Reads the settings `ofi.*` of a job; the rest is as in the default.
     ///
     /// # Errors
     /// None today; a setting that is out of range will be one.
@@ -33,7 +33,7 @@ impl OfiOptions {
 mod tests {
     use super::*;
 
-    /// Goal: where nobody chooses anything, the options are the default; a list is taken apart.
+    /// Goal: without settings, the options are the default; a list is taken apart.
     #[test]
     fn open_settings_are_the_default() {
         assert_eq!(OfiOptions::read(&()).unwrap(), OfiOptions::default());

@@ -1,4 +1,4 @@
-//! What travels between two sides: a head, and a body. Pure.
+//! Packets between two sides: a head, and a body. Pure.
 //!
 //! | offset | size | field of the head |
 //! |---|---|---|
@@ -30,7 +30,7 @@ pub(super) const VERSION: u32 = 1;
 /// Bytes of the head.
 pub(super) const HEAD_BYTES: usize = 20;
 
-/// Where the head says what was taken in.
+/// Offset of the head's count of packets taken in.
 const TAKEN_AT: usize = 16;
 
 /// Bytes of a body of a long message, or of a part of it, before the rest.
@@ -80,7 +80,7 @@ pub(super) fn set_taken(packet: &mut [u8], taken: u32) {
     packet[TAKEN_AT..HEAD_BYTES].copy_from_slice(&taken.to_le_bytes());
 }
 
-/// What a packet is about.
+/// Body of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Body<'a> {
     Acknowledgement,

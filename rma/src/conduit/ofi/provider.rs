@@ -53,7 +53,7 @@ fn probe() -> Availability {
     }
 }
 
-/// Of providers without a card, the one that is tested most.
+/// Returns the most tested of the providers without a card.
 fn usual<'a>(named: &[&'a str]) -> &'a str {
     named.iter().copied().find(|name| *name == "tcp;ofi_rxm").or(named.first().copied()).unwrap_or("NAME")
 }

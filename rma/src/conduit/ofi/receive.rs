@@ -1,4 +1,5 @@
-//! What completions bring: the ends of own requests, and packets, which are put in order, checked and delivered or parked.
+//! Handling of completions: the ends of own requests, and packets, which are put in order, checked and
+//! delivered or parked.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +18,7 @@ use crate::message::{Arrived, Delivery, Destination, Direction, Sink};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-/// What was taken from the port and not looked at; only whoever has the turn uses it.
+/// Completions taken from the port and not yet handled; only the thread whose turn it is uses it.
 #[derive(Default)]
 pub(super) struct Inbox {
     /// Oldest first.
@@ -25,7 +26,7 @@ pub(super) struct Inbox {
     batch: Vec<Event>,
     /// Bodies of packets, in order, with their senders and numbers. They go before all events.
     kept: VecDeque<(Peer, u32, Vec<u8>)>,
-    /// Ends of operations that came while nobody could be told.
+    /// Ends of operations that arrived when they could not be reported.
     operations: VecDeque<Event>,
     /// Receive slots that the port did not take.
     unposted: Vec<u32>,
@@ -182,7 +183,7 @@ impl OfiConduit {
         ended
     }
 
-    /// What was sent without a number has failed: to whom is not said.
+    /// Handles a failed request without a number: its target is unknown.
     fn nameless(&self, error: i32) -> Result<()> {
         self.poll_connecting()?;
         let reason = self.shared.wire.explain(error);
@@ -202,7 +203,7 @@ impl OfiConduit {
         result
     }
 
-    /// What a receive has brought.
+    /// Handles a completed receive.
     fn arrived(
         &self,
         slot: &Slot<'_>,
@@ -359,7 +360,7 @@ impl OfiConduit {
         Ok(0)
     }
 
-    /// What the peer says about regions.
+    /// Handles the peer's notice about regions.
     fn access(&self, connection: &Connection, packet: &[u8], sink: &dyn Sink) -> Result<()> {
         let shared = &self.shared;
         match AccessNotice::decode(packet) {
@@ -567,7 +568,7 @@ impl OfiConduit {
     }
 }
 
-/// Whom a packet that was checked is for.
+/// Returns the handler of a checked packet.
 fn handler_of(packet: &[u8]) -> u8 {
     match frame::decode(packet) {
         Ok(Some(Frame { body: frame::Body::Message(head), .. })) => head.handler,

@@ -1,4 +1,5 @@
-//! What the connections of a conduit share: the port, what is in flight on it, staging memory, registered regions, counts.
+//! State shared by the connections of a conduit: the port, its requests in flight, staging memory, registered
+//! regions, counts.
 
 #![forbid(unsafe_code)]
 
@@ -22,12 +23,12 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Puts and gets of fewer bytes are copied sooner than their memory is looked for.
 const DIRECT_MIN: usize = 512;
 
-/// What a conduit has done so far.
+/// Counts of a conduit's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfiCounts {
     /// Packets sent, acknowledgements among them.
     pub packets: u64,
-    /// Of these, acknowledgements alone.
+    /// Number of these that are acknowledgements alone.
     pub acknowledgements: u64,
     /// Memory written and read at peers, by one request each.
     pub writes: u64,
@@ -80,7 +81,7 @@ pub(super) struct Flight {
     pub(super) what: What,
 }
 
-/// What its end means.
+/// Purpose of a request.
 pub(super) enum What {
     /// A packet is on its way: what it was sent from is free.
     Sent,
@@ -107,10 +108,10 @@ pub(super) struct Shared {
     own: Own<Registration>,
     regions: Regions<Registration>,
     flights: Mutex<Flights>,
-    /// Whether a write's completion says that the bytes are visible; otherwise payloads travel in packets.
+    /// True if a write's completion means that the bytes are visible; otherwise payloads travel in packets.
     pub(super) delivers: bool,
     pub(super) me: Peer,
-    /// Puts that the other side has taken in, and that nobody was told of yet.
+    /// Puts that the other side has taken in, and that are not reported yet.
     pub(super) ended: Mutex<Vec<(Peer, u64)>>,
     pub(super) ended_count: AtomicUsize,
     /// Something was refused since anything has come.
@@ -153,8 +154,8 @@ impl Shared {
         self.staging.take(bytes)
     }
 
-    /// Makes a request, which is in flight afterwards; false: there is no room, and what it was to hold is free. Whoever takes
-    /// its completion waits until it is noted.
+    /// Makes a request, which is in flight afterwards; false: there is no room, and what it was to hold is
+    /// free. The thread that takes its completion waits until it is noted.
     fn begin(&self, flight: Flight, post: impl FnOnce(u32, &Flight) -> Result<Posted>) -> Result<bool> {
         let mut flights = lock(&self.flights);
         let posted = match flights.free.pop() {
@@ -183,14 +184,14 @@ impl Shared {
         Some(flight)
     }
 
-    /// Whether the end of the request with this number concerns an operation.
+    /// Returns true if the end of the request with this number concerns an operation.
     pub(super) fn is_operation(&self, number: u32) -> bool {
         let flights = lock(&self.flights);
         let flight = flights.table.get(number as usize).and_then(Option::as_ref);
         flight.is_some_and(|flight| !matches!(flight.what, What::Sent | What::Payload(..)))
     }
 
-    /// Whether nothing is in flight.
+    /// Returns true if nothing is in flight.
     pub(super) fn is_idle(&self) -> bool {
         let flights = lock(&self.flights);
         flights.free.len() == flights.table.len()
@@ -251,7 +252,8 @@ impl Shared {
         Ok(AccessNotice::Grant(name, Access { address, bytes, key, atomics: false }))
     }
 
-    /// Registers this side's own blocks, if it has some: who was given access to blocks of others sends out of its own.
+    /// Registers this side's own blocks, if it has some: a side with access to the other's blocks sends out
+    /// of its own.
     ///
     /// # Errors
     /// As [`Shared::answer`].
@@ -275,12 +277,12 @@ impl Shared {
         self.regions.forget(name);
     }
 
-    /// Where a source lies in a registered region, if it does.
+    /// Returns the place of a source in a registered region, if any.
     pub(super) fn registered(&self, source: Source<'_>) -> Option<(Arc<Registration>, usize)> {
         self.regions.find(source)
     }
 
-    /// Where so many bytes lie in an own segment, registered, if they do.
+    /// Returns the place of bytes in an own segment, registered, if they are in one.
     pub(super) fn in_own_segment(
         &self,
         address: *const u8,

@@ -1,5 +1,6 @@
-//! A bad network, of tests: it has no room at random, delivers and completes in any order, takes nothing over at once, and says that
-//! a write is done before it has begun. What it does replays from a seed, as far as threads let it.
+//! A bad network, of tests: it has no room at random, delivers and completes in any order, takes nothing over
+//! at once, and says that a write is done before it has begun. Its behaviour replays from a seed, as far as
+//! threads let it.
 
 use super::fabric::{Event, Local, Peers, Port, Posted, Registration, There};
 use super::shared::lock;
@@ -10,21 +11,21 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use vgas_shm::Mapping;
 
-/// What it does.
+/// Faults to simulate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::conduit::ofi) struct Faults {
     pub(in crate::conduit::ofi) seed: u64,
     /// In a hundred requests, so many find no room.
     pub(in crate::conduit::ofi) refused: u32,
-    /// Whether completions, and so packets, come in any order.
+    /// True if completions, and so packets, come in any order.
     pub(in crate::conduit::ofi) reorders: bool,
-    /// Whether writes complete early.
+    /// True if writes complete early.
     pub(in crate::conduit::ofi) lies: bool,
     /// Not the network's: whether the receiver ignores the numbers of packets.
     pub(in crate::conduit::ofi) numbering_is_off: bool,
 }
 
-/// Most bytes of a write that is made late: one of the trial's, since nobody else writes over a network that lies.
+/// Most bytes of a delayed write: one of the trial's, since only the trial writes over a network that lies.
 const LATE_BYTES_MAX: usize = 128 << 10;
 
 struct Late {

@@ -1,4 +1,5 @@
-//! The conduit over a bad network: what a provider may do, `shim` does. Where libfabric is missing these are skipped, visibly.
+//! The conduit over a bad network: what a provider may do, `shim` does. Skipped, visibly, if libfabric is
+//! missing.
 
 #![allow(clippy::print_stdout)]
 

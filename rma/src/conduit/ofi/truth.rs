@@ -1,9 +1,10 @@
-//! Whether a provider tells the truth about writes.
+//! Trial of a provider's delivery promise for writes.
 //!
-//! A write that is asked for with `FI_DELIVERY_COMPLETE` completes when its bytes are visible at the target. Some providers
-//! say so and complete when the bytes have left: `net` of libfabric 1.17 does. So each process tries it once, before it relies on
-//! it: one endpoint writes to another one, which takes no part; when the write has completed, the bytes must be there.
-//! Where they are not, payloads and puts travel in packets that the receiver acknowledges ([`packet`](super::packet)).
+//! A write that is asked for with `FI_DELIVERY_COMPLETE` completes when its bytes are visible at the target.
+//! Some providers say so and complete when the bytes have left: `net` of libfabric 1.17 does. So each process
+//! tries it once, before it relies on it: one endpoint writes to another one, which takes no part; when the
+//! write has completed, the bytes must be there. If they are not, payloads and puts travel in packets that
+//! the receiver acknowledges ([`packet`](super::packet)).
 
 #![forbid(unsafe_code)]
 
@@ -19,16 +20,17 @@ use vgas_shm::{Mapping, cores};
 /// Bytes of the writes: what a provider may copy at once, what it may queue, and what takes several packets.
 const BYTES: [usize; 3] = [8, 4096, 128 << 10];
 
-/// How long the target stays away: much longer than what would be visible takes to become so.
+/// Time that the target stays away: much longer than a delivered write takes to become visible.
 const ABSENCE: Duration = Duration::from_micros(500);
 
 /// A write that has not completed by then never does.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What was found out about the providers of this process.
+/// Results for the providers of this process.
 static FOUND: Mutex<Vec<(String, bool)>> = Mutex::new(Vec::new());
 
-/// Whether writes through this offer complete when their bytes are visible. Tried once a process and provider.
+/// Returns true if writes through this offer complete when their bytes are visible. Tried once a process and
+/// provider.
 ///
 /// # Errors
 /// When no two endpoints can be opened, or a write fails.

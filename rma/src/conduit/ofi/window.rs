@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 /// earlier one. Part of the version.
 pub(super) const WINDOW: u32 = 256;
 
-/// What is to be done with a packet.
+/// Handling of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// It is the next: now; afterwards [`Window::following`] may have more.
@@ -17,7 +17,7 @@ pub(super) enum Order {
     Early,
     /// It has come before.
     Again,
-    /// Nobody may have sent it yet.
+    /// It is beyond any packet that the peer may send yet.
     Beyond,
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Wire {
     shim: Option<Shim>,
 }
 
-/// How a [`Wire`] is opened.
+/// Sizes of a [`Wire`].
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) requests: u32,
@@ -106,7 +106,7 @@ impl Wire {
         self.port.poll(events)
     }
 
-    /// Whether nothing is here that the descriptor would not tell of.
+    /// Returns true if nothing is here that the descriptor would not report.
     pub(super) fn may_sleep(&self) -> bool {
         #[cfg(test)]
         if let Some(shim) = &self.shim

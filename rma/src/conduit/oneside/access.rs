@@ -1,6 +1,6 @@
-//! How two sides come to reach each other's registered regions: one asks for access to a region, by name, and is granted it or
-//! told that there is no such region. Pure: what travels, and what a side knows of the other one's regions. Who sends it, and what a
-//! key is to a device, only the conduit knows.
+//! Access to each other's registered regions: one side requests access to a region, by name, and is granted
+//! it or told that there is no such region. Pure: what travels, and what a side knows of the other one's
+//! regions. Sending, and the meaning of a key to a device, are the conduit's.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -20,16 +20,16 @@ const WANT: u8 = 32;
 const GRANT: u8 = 33;
 const REFUSAL: u8 = 34;
 
-/// How a region of the other side is reached.
+/// Address and key of a region of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conduit) struct Access {
     /// Address of its first byte there, as the other side's device counts: not all of them begin at 0.
     pub(in crate::conduit) address: u64,
     /// Length.
     pub(in crate::conduit) bytes: u64,
-    /// What the other side's device asks for; as wide as any device's.
+    /// Key for the other side's device; as wide as any device's.
     pub(in crate::conduit) key: u64,
-    /// Whether words may be updated atomically.
+    /// True if words may be updated atomically.
     pub(in crate::conduit) atomics: bool,
 }
 
@@ -47,7 +47,7 @@ impl Access {
     }
 }
 
-/// What the two sides say about regions.
+/// Notice about regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conduit) enum AccessNotice {
     /// Asks for access.
@@ -82,7 +82,7 @@ impl AccessNotice {
         bytes
     }
 
-    /// Whether a packet is one of these, well-formed or not.
+    /// Returns true if a packet is one of these, well-formed or not.
     pub(in crate::conduit) fn is(packet: &[u8]) -> bool {
         matches!(packet.first(), Some(&(WANT..=REFUSAL)))
     }
@@ -107,7 +107,7 @@ impl AccessNotice {
     }
 }
 
-/// What one side knows of the other one's regions.
+/// One side's view of the other one's regions.
 #[derive(Debug, Default)]
 pub(in crate::conduit) struct Granted(Vec<(Name, State)>);
 
@@ -118,7 +118,7 @@ enum State {
     Refused,
 }
 
-/// How far a side is with a region of the other one.
+/// State of a region of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conduit) enum Known {
     /// It may reach it.
@@ -130,7 +130,7 @@ pub(in crate::conduit) enum Known {
 }
 
 impl Granted {
-    /// What is known of a region.
+    /// Returns the state of a region.
     ///
     /// # Errors
     /// [`RmaError::NoSuchRegion`] once after each refusal, because the region may come into being later.
@@ -160,7 +160,7 @@ impl Granted {
         asked.map(|(_, state)| *state = access.map_or(State::Refused, State::Granted)).is_some()
     }
 
-    /// What was granted of this region is worth nothing any more. An answer that is still to come will find that it was asked for.
+    /// Invalidates the grant of this region. An answer that is still to come will find that it was asked for.
     pub(in crate::conduit) fn forget(&mut self, name: Name) {
         self.0.retain(|(known, state)| *known != name || *state == State::Asked);
     }
@@ -226,8 +226,8 @@ mod tests {
         }
     }
 
-    /// Goal: access is asked for once, is had only when it was given, a refusal may be followed by another question, and an answer
-    /// that nobody wanted is known as such, also when the region was forgotten meanwhile.
+    /// Goal: access is requested once, is had only when it was granted, a refusal may be followed by another
+    /// request, and an unrequested answer is recognised, even if the region was forgotten meanwhile.
     #[test]
     fn access_is_asked_for_and_answered_once() {
         let name = (Peer(1), RegionId(2));

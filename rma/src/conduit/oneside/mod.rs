@@ -1,4 +1,4 @@
-//! What conduits need that let a device read and write memory by itself. The device registers memory first, and what a
+//! Support for conduits with one-sided access by a device. The device registers memory first, and what a
 //! registration is only the conduit knows.
 //!
 //! * `regions`: the registrations of regions, by name. `own`: those of the process's own segments, made when they are needed.

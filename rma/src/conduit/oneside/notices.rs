@@ -1,7 +1,7 @@
-//! How the two sides of a network without connections of its own, or with some that must be made first, find each other: over a
-//! connection of the tcp conduit, which proves the job's key before it carries anything, and afterwards tells of peers that end.
-//! What they tell each other there are *notices*. Which there are is the conduit's matter ([`Notice`]); that they come whole, in
-//! order, from who they seem to be, and are waited for by nobody, is this file's.
+//! Set-up over a network without connections of its own, or with some that must be made first: over a
+//! connection of the tcp conduit, which proves the job's key before it carries anything, and afterwards
+//! reports peers that end. The messages on it are *notices*. Their content is the conduit's ([`Notice`]);
+//! this file delivers them whole, in order, from their proven sender, without waiting for any.
 
 use crate::address::Peer;
 use crate::conduit::tcp::TcpConduit;
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What one side of a conduit tells the other.
+/// A message between the two sides of a conduit.
 pub(in crate::conduit) trait Notice: Sized {
     /// A number that says what it is, and its words: few enough for a short message, and with the conduit's version among them.
     fn encode(&self) -> (u8, Vec<u32>);
@@ -21,7 +21,7 @@ pub(in crate::conduit) trait Notice: Sized {
     /// From what a peer has sent.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The error, in words.
     fn decode(number: u8, words: &[u32]) -> std::result::Result<Self, String>;
 }
 
@@ -45,7 +45,7 @@ pub(in crate::conduit) fn bytes_of<const N: usize>(words: &[u32]) -> Option<[u8;
 
 /// One side's way to tell the other ones.
 pub(in crate::conduit) struct Notices<N> {
-    /// Also says who has ended.
+    /// Also reports peers that have ended.
     pub(in crate::conduit) tcp: TcpConduit,
     outgoing: Mutex<VecDeque<(Peer, N)>>,
     pending: AtomicUsize,
@@ -56,7 +56,7 @@ impl<N: Notice> Notices<N> {
         Self { tcp, outgoing: Mutex::new(VecDeque::new()), pending: AtomicUsize::new(0) }
     }
 
-    /// Whether notices wait to be sent.
+    /// Returns true if notices wait to be sent.
     pub(in crate::conduit) fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Acquire) > 0
     }
@@ -95,7 +95,7 @@ impl<N: Notice> Notices<N> {
         result
     }
 
-    /// Sends and hears notices. What `hear` finds wrong with one, as an [`RmaError::Protocol`], is the fault of who sent it.
+    /// Sends and hears notices. An [`RmaError::Protocol`] returned by `hear` is blamed on the sender.
     pub(in crate::conduit) fn poll(&self, hear: &dyn Fn(Peer, N) -> Result<()>) -> Result<()> {
         if self.is_pending() {
             self.flush()?;
@@ -108,7 +108,7 @@ impl<N: Notice> Notices<N> {
 
 pub(in crate::conduit) struct Ears<'a, N> {
     hear: &'a dyn Fn(Peer, N) -> Result<()>,
-    /// What went wrong on this side. The tcp conduit would take it for the fault of who sent the notice.
+    /// Error of this side. The tcp conduit would blame it on the sender of the notice.
     trouble: RefCell<Option<RmaError>>,
 }
 
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is told comes in order and names who told it, also what was told before there was a connection.
+    /// Goal: notices arrive in order and name their sender, even those sent before there was a connection.
     #[test]
     fn notices_come_in_order() {
         let both = pair();
@@ -210,7 +210,8 @@ mod tests {
         assert!(!both[0].is_pending());
     }
 
-    /// Goal: who has no room for a connection, or a card of another kind, says so, and does not blame who wants to connect.
+    /// Goal: a side that has no room for a connection, or a card of another kind, says so, and does not blame
+    /// the connecting peer.
     #[test]
     fn trouble_of_this_side_is_no_fault_of_the_peer() {
         let both = pair();

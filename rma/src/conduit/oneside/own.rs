@@ -33,8 +33,8 @@ impl<R> Own<R> {
         self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|one| one.name != name);
     }
 
-    /// Where so many bytes lie in one of them, registered, if they do. The first time, `register` is asked for all of it, and may
-    /// refuse for ever.
+    /// Returns the place of bytes in one of them, registered, if they are in one. The first time, `register`
+    /// is asked for all of it, and may refuse for ever.
     pub(in crate::conduit) fn find(
         &self,
         address: *const u8,
@@ -57,7 +57,8 @@ mod tests {
     use crate::address::{Peer, RegionId};
     use vgas_shm::Mapping;
 
-    /// Goal: only bytes inside of what was offered are found, a refusal is asked for once, and what was forgotten is kept by nobody.
+    /// Goal: only bytes inside of offered memory are found, a refused registration is not repeated, and
+    /// forgotten memory is released.
     #[test]
     fn what_lies_inside_is_found() {
         let memory = Mapping::anonymous("vgas-own-test", 4096).unwrap();

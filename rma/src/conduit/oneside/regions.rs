@@ -14,7 +14,7 @@ pub(in crate::conduit) trait Registered {
     fn offset_of(&self, address: *const u8, bytes: usize) -> Option<usize>;
 }
 
-/// Registered regions. One is taken back only when nobody uses it any more: requests of peers may be in flight.
+/// Registered regions. One is released only when it is unused: requests of peers may be in flight.
 pub(in crate::conduit) struct Regions<R>(RwLock<Vec<(Name, Arc<R>)>>);
 
 impl<R> Default for Regions<R> {
@@ -43,7 +43,7 @@ impl<R: Registered> Regions<R> {
         self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| *known != name);
     }
 
-    /// Where a source lies in registered memory, if it does.
+    /// Returns the place of a source in registered memory, if any.
     pub(in crate::conduit) fn find(&self, source: Source<'_>) -> Option<(Arc<R>, usize)> {
         let regions = self.0.read().unwrap_or_else(PoisonError::into_inner);
         regions.iter().find_map(|(_, region)| {

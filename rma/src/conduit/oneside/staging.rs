@@ -46,8 +46,8 @@ impl<R> Staging<R> {
     }
 }
 
-/// Which slots are taken. First fit from where the last search ended: what is taken together is given back together, so
-/// the free runs stay long.
+/// Table of taken slots. First fit from where the last search ended: what is taken together is given back
+/// together, so the free runs stay long.
 struct SlotTable {
     taken: Vec<bool>,
     next: usize,

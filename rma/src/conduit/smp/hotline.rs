@@ -1,9 +1,10 @@
 //! The hot line of two members: one cache line that holds one short message each way.
 //!
-//! Two processes that ask and answer through a line of their own each pay for two transfers of a cache line each way: the
-//! writer has to take the line from a reader that looks at it all the time, then the reader has to fetch it. When both
-//! write to the same line, whoever reads a message gets with it the line that the answer goes into: half of the
-//! transfers. (Measured: 0.20 against 0.40 µs a round trip, a bare ping-pong in one word being 0.18.)
+//! Two processes that ask and answer through a line of their own each pay for two transfers of a cache line
+//! each way: the writer has to take the line from a reader that looks at it all the time, then the reader has
+//! to fetch it. If both write to the same line, the reader of a message gets with it the line that the answer
+//! goes into: half of the transfers. (Measured: 0.20 against 0.40 µs a round trip, a bare ping-pong in one
+//! word being 0.18.)
 //!
 //! Each message says how many of the other direction its writer has taken, in a header that is written last. A member may
 //! write again when the other has taken what it wrote before; otherwise, and for all that is not short, there are the
@@ -24,7 +25,7 @@ const WORDS: usize = LINE_BYTES / 8 / 2;
 /// Most arguments of a message that fits.
 pub(super) const ARGUMENTS_HOT_MAX: usize = 2 * (WORDS - 1);
 
-/// What one member writes and the other reads.
+/// Words that one member writes and the other reads.
 type Half = [Word<AtomicU64>; WORDS];
 
 /// One end of a hot line: what is written to it, and what came.
@@ -125,14 +126,14 @@ impl Hotline {
         true
     }
 
-    /// Whether the message written last was not taken yet, as far as the other member has said.
+    /// Returns true if the message written last was not taken yet, as far as the other member has said.
     #[inline]
     pub(super) fn awaits_answer(&self) -> bool {
         let last = Header(self.mine[0].load(Ordering::Relaxed)).number();
         Header(self.theirs[0].load(Ordering::Relaxed)).taken() != last
     }
 
-    /// Whether nothing has come after number `taken`.
+    /// Returns true if nothing has come after number `taken`.
     #[inline]
     pub(super) fn is_quiet(&self, taken: u8) -> bool {
         Header(self.theirs[0].load(Ordering::Acquire)).number() == taken

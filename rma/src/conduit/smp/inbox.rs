@@ -1,4 +1,4 @@
-//! What the polling thread has: the receiving ends, and the members whose rings and hot lines it looks at.
+//! State of the polling thread: the receiving ends, and the members whose rings and hot lines it looks at.
 
 use super::hotline::Header;
 use super::layout::ControlLayout;
@@ -13,7 +13,7 @@ use vgas_shm::{Mapping, Word, fence};
 /// The bitmap of the members that may have sent something.
 pub(super) type Marks = Vec<Word<AtomicU64>>;
 
-/// What the polling thread has.
+/// State of the polling thread.
 pub(super) struct Inbox {
     pub(super) sources: Vec<Option<Source>>,
     /// Members whose rings are looked at.
@@ -23,7 +23,7 @@ pub(super) struct Inbox {
     pub(super) scratch: Scratch,
 }
 
-/// What comes from another member.
+/// Receiving ends from another member.
 pub(super) struct Source {
     requests: Consumer,
     replies: Consumer,
@@ -87,7 +87,8 @@ impl Source {
         Some(header)
     }
 
-    /// Whether the next message of one direction may be delivered now; also when there is none, or nonsense.
+    /// Returns true if the next message of one direction may be delivered now; also if there is none, or a
+    /// malformed one.
     pub(super) fn is_next_admitted(&self, link: &Link, direction: Direction, traffic: Traffic) -> bool {
         let ring = match direction {
             Direction::Reply => &self.replies,
@@ -101,7 +102,7 @@ impl Source {
         }
     }
 
-    /// Whether nothing has come: what most polls see.
+    /// Returns true if nothing has come: the common case of polls.
     #[inline]
     pub(super) fn is_quiet(&self, link: &Link) -> bool {
         link.hotline.is_quiet(link.taken.load(Ordering::Relaxed))
@@ -118,19 +119,19 @@ impl Source {
         }
     }
 
-    /// Whether there is a message.
+    /// Returns true if there is a message.
     fn has_message(&self, link: &Link) -> bool {
         self.has(link, Direction::Reply) || self.has(link, Direction::Request)
     }
 
-    /// Whether there is one that a poll would deliver. Requests behind waiting replies are not: the peer rings when it has
-    /// made room for those.
+    /// Returns true if there is one that a poll would deliver. Requests behind waiting replies are not: the
+    /// peer rings when it has made room for those.
     pub(super) fn has_deliverable(&self, link: &Link) -> bool {
         let request = || self.has(link, Direction::Request) && !link.has_waiting_replies();
         !self.is_broken && (self.has(link, Direction::Reply) || request())
     }
 
-    /// Whether there is a message of one direction, or nonsense.
+    /// Returns true if there is a message of one direction, or a malformed one.
     fn has(&self, link: &Link, direction: Direction) -> bool {
         let ring = match direction {
             Direction::Reply => &self.replies,

@@ -1,5 +1,5 @@
-//! Where everything lies in a domain's control mapping. Pure arithmetic over the domain's specification, equal in all
-//! its processes; a fresh mapping is all zeros, and all zeros is the initial state of every part.
+//! Layout of a domain's control mapping. Pure arithmetic over the domain's specification, equal in all its
+//! processes; a fresh mapping is all zeros, and all zeros is the initial state of every part.
 //!
 //! ```text
 //! mailbox of member 0, 1, …      sleeping word, bitmap of the producers that may have sent something
@@ -19,7 +19,7 @@ use crate::message::Direction;
 /// Bytes of a cache line; also of a slot of a ring.
 pub const LINE_BYTES: usize = 64;
 
-/// Bytes of a ring when nobody says otherwise. Four of the largest medium messages fit.
+/// Default bytes of a ring. Four of the largest medium messages fit.
 pub const RING_BYTES_DEFAULT: u64 = 256 << 10;
 
 /// Smallest ring that still takes a message with a useful payload.
@@ -50,7 +50,7 @@ pub(crate) struct ControlLayout {
     ring_bytes: usize,
 }
 
-/// Bytes of a member's arrival words. Those of several members share a line: who looks at one looks at all.
+/// Bytes of a member's arrival words. Those of several members share a line: one look sees all.
 const ARRIVAL_BYTES: usize = 16;
 
 /// Bytes that each member's endpoint shares with the others besides (see `endpoint::shared`).

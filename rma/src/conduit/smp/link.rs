@@ -24,7 +24,7 @@ pub(super) struct Link {
     /// Length of the queue in `replies`, readable without its lock.
     replies_waiting: AtomicUsize,
     pub(super) hotline: Hotline,
-    /// Held by who writes to the hot line.
+    /// Held by the thread that writes to the hot line.
     writing: BiasedLock<()>,
     /// Number of the last message that was taken from the hot line. Changed by the thread that polls.
     pub(super) taken: AtomicU8,
@@ -70,8 +70,8 @@ struct OwnedReply {
     long: Option<(u32, RegionId, Peer, u64)>,
 }
 
-/// What a message carries besides its arguments: the record's body, and a long payload that is still to be copied. Its
-/// range has been checked.
+/// A message's content beside its arguments: the record's body, and a long payload that is still to be
+/// copied. Its range has been checked.
 pub(super) struct Cargo<'a> {
     pub(super) body: Body<'a>,
     /// Into which mapping, what, at which offset.
@@ -119,7 +119,7 @@ impl Link {
         }
     }
 
-    /// Who is there.
+    /// Returns the peer.
     #[inline]
     pub(super) fn to(&self) -> Peer {
         self.to
@@ -222,7 +222,7 @@ impl Link {
         Ok(sent)
     }
 
-    /// Whether replies wait for room.
+    /// Returns true if replies wait for room.
     #[inline]
     pub(super) fn has_waiting_replies(&self) -> bool {
         self.replies_waiting.load(Ordering::Acquire) != 0

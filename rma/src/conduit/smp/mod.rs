@@ -59,8 +59,8 @@ const BATCH: usize = 32;
 /// touches the bitmap, small enough that a consumer with 30 peers soon looks only at those that talk.
 const SILENT_POLLS: u32 = 4096;
 
-/// Polls that find nothing before a message on the hot line is acknowledged by itself: longer than an answer takes, so that
-/// who waits for one does not take its line away.
+/// Polls that find nothing before a message on the hot line is acknowledged by itself: longer than an answer
+/// takes, so that the acknowledgement does not take the line from a thread that waits for an answer.
 const ANSWER_POLLS: u32 = 64;
 
 /// Polls that find nothing and then pause, while an answer on the hot line is awaited. Each look takes the line from the
@@ -76,14 +76,14 @@ pub struct SmpConduit {
     me: usize,
     capabilities: Capabilities,
     links: Vec<Option<Link>>,
-    /// What the senders to each member look at: its sleeping word.
+    /// Sleeping words of the members, which their senders look at.
     sleeping: Vec<Word<AtomicU32>>,
-    /// Who sends to this member.
+    /// Bits of the senders to this member.
     marks: Marks,
     inbox: BiasedLock<Inbox>,
     /// Replies that wait for room, over all links: nothing to flush when 0.
     waiting_replies: AtomicUsize,
-    /// Whether the doorbell may hold a ring that nobody has read.
+    /// True if the doorbell may hold a ring that was not read.
     bell_pending: AtomicBool,
 }
 
@@ -161,7 +161,7 @@ impl SmpConduit {
         self.ring_index(to);
     }
 
-    /// What was sent through shared memory.
+    /// Returns the counts of messages sent through shared memory.
     pub(crate) fn counts(&self) -> CarrierCounts {
         let mut counts = CarrierCounts::default();
         self.links.iter().flatten().for_each(|link| link.add_counts(&mut counts));

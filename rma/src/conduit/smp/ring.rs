@@ -14,8 +14,9 @@
 //!
 //! # Unsafe rules
 //!
-//! 1. *Place.* Every access is inside the ring's span: positions are reduced by the mask, record sizes are checked
-//!    against the end of the ring before they are used, whoever wrote them. The span keeps the mapping.
+//! 1. *Place.* Every access is inside the ring's span: positions are reduced by the mask, and record sizes
+//!    are checked against the end of the ring before they are used, whichever process wrote them. The span
+//!    keeps the mapping.
 //! 2. *No reference.* Bodies are copied in and out by raw copies, or passed on as addresses; headers and indices are atomics. A
 //!    peer that writes where it should not can spoil what we read, but only as values, which are checked after the copy.
 //! 3. *Sources.* The payload of a message is readable for the duration of the call (contract of `Message`).
@@ -70,16 +71,17 @@ pub(super) const OVERHEAD_MAX: usize = 8 + 4 * ARGUMENTS_MAX + 16;
 /// A medium payload begins at a multiple of this.
 const PAYLOAD_ALIGN: usize = 16;
 
-/// Where a medium payload begins in its record, behind so many arguments: in the first line if all of it fits there, so that
-/// the line which announces the message carries it, otherwise at the beginning of a line, for the widest copies.
+/// Offset of a medium payload in its record, behind the arguments: in the first line if all of it fits there,
+/// so that the line which announces the message carries it, otherwise at the beginning of a line, for the
+/// widest copies.
 #[inline]
 fn medium_offset(arguments: usize, bytes: usize) -> usize {
     let packed = (8 + 4 * arguments).next_multiple_of(PAYLOAD_ALIGN);
     if packed + bytes <= LINE_BYTES { packed } else { packed.next_multiple_of(LINE_BYTES) }
 }
 
-/// How far beyond the tail a slot is asked for: with two slots, one-way messages went fastest, and were twice as fast as
-/// without on a slow processor; with eight or more it did not help.
+/// Distance beyond the tail at which a slot is prefetched: with two slots, one-way messages went fastest, and
+/// were twice as fast as without on a slow processor; with eight or more it did not help.
 const PREFETCHED_BYTES: u64 = 2 * LINE_BYTES as u64;
 
 /// The consumer gives space back a quarter of the ring at a time, a record takes a quarter at most, and skipping the
@@ -93,7 +95,7 @@ pub(super) fn medium_bytes_max(ring_bytes: usize) -> usize {
     share_of(ring_bytes) - OVERHEAD_MAX.next_multiple_of(LINE_BYTES)
 }
 
-/// What both ends have of a ring.
+/// State common to both ends of a ring.
 struct Ring {
     slots: Span,
     mask: u64,
@@ -126,7 +128,7 @@ impl Ring {
     }
 }
 
-/// What a record says besides its payload.
+/// Content of a record beside its payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Body<'a> {
     Short,
@@ -139,8 +141,8 @@ pub(super) struct Producer {
     ring: Ring,
     tail: u64,
     lap: Lap,
-    /// What these and the place of the ring add up to, as long as nobody else has written here: what is sent to where the consumer does
-    /// not look would be waited for for ever.
+    /// Checksum of these and the place of the ring, which shows that they were not overwritten: a message
+    /// sent where the consumer does not look would be waited for for ever.
     guard: u64,
     /// The last head that was read: room is checked against it first, so that the consumer's line is rarely touched.
     head_seen: u64,
@@ -228,8 +230,8 @@ impl Producer {
         (size, if size > to_end { to_end } else { 0 })
     }
 
-    /// Whether a record fits now. False leaves a note for the consumer, which then rings the doorbell of this process
-    /// once it has given back space.
+    /// Returns true if a record fits now. False leaves a note for the consumer, which then rings the doorbell
+    /// of this process once it has given back space.
     #[inline]
     pub(super) fn has_room(&mut self, arguments: usize, body: &Body<'_>) -> Result<bool, BadIndex> {
         if self.guard != self.sum() {
@@ -312,12 +314,12 @@ pub(super) struct Consumer {
     given_back: u64,
 }
 
-/// Where the parts of a record are copied to.
+/// Destination of the copied parts of a record.
 pub(super) struct Scratch {
     pub(super) arguments: [u32; ARGUMENTS_MAX],
     /// For a medium payload, if its handler asks for it in private memory.
     pub(super) medium: PrivateCopy,
-    /// Of a long payload.
+    /// Destination of a long payload.
     pub(super) destination: Destination,
 }
 
@@ -351,13 +353,13 @@ impl Consumer {
         Self { ring: Ring::new(control, offset, ring_bytes), position: 0, lap: Lap::FIRST, given_back: 0 }
     }
 
-    /// Whether a record is waiting.
+    /// Returns true if a record is waiting.
     #[inline]
     pub(super) fn has_record(&self) -> bool {
         self.lap.wrote(self.ring.header(self.position).load(Ordering::Acquire))
     }
 
-    /// Whom the next record is for; none when there is none, as yet.
+    /// Returns the handler of the next record; none if there is none yet.
     pub(super) fn next_handler(&self) -> Option<u8> {
         let word = self.ring.header(self.position).load(Ordering::Acquire);
         if word != self.lap.header(Kind::Pad, 0, 0, 0) {

@@ -3,13 +3,14 @@
 //!
 //! # Credits and back-pressure
 //!
-//! A peer may have [`CREDITS`] requests in flight that the other side has not taken in. A credit is returned when the
-//! request is handed to its handler, with the next frame of the other direction (usually the reply), or by a frame of
-//! its own once a quarter of them is owed. So whoever reads on for replies without running requests has to park a
-//! bounded number. What the socket does not take is copied to a queue: for a request only when the queue stays below
-//! [`QUEUE_BYTES`] (or the socket has taken a part already), for a reply always; the receiver stops taking in a
-//! peer's requests while the queue towards that peer is full, which bounds the replies that handlers can add. A payload
-//! that is lent is not copied: what the socket leaves of it is written on from where it lies, before what is queued.
+//! A peer may have [`CREDITS`] requests in flight that the other side has not taken in. A credit is returned
+//! when the request is handed to its handler, with the next frame of the other direction (usually the reply),
+//! or by a frame of its own once a quarter of them is owed. So a poll that reads on for replies without
+//! running requests has to park a bounded number. Bytes that the socket does not take are copied to a queue:
+//! for a request only when the queue stays below [`QUEUE_BYTES`] (or the socket has taken a part already),
+//! for a reply always; the receiver stops taking in a peer's requests while the queue towards that peer is
+//! full, which bounds the replies that handlers can add. A payload that is lent is not copied: what the
+//! socket leaves of it is written on from where it lies, before what is queued.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +52,7 @@ const _: () = assert!(CREDITS <= u16::MAX as u32, "credits travel in 16 bits");
 pub(super) struct Connection {
     pub(super) peer: Peer,
     socket: OwnedFd,
-    /// Requests that may still be sent. Lowered under the sender's lock, raised by whoever polls.
+    /// Requests that may still be sent. Lowered under the sender's lock, raised by the polling thread.
     credits: AtomicU32,
     /// Requests of the peer that were taken in and not yet reported to it.
     owed: AtomicU32,
@@ -62,9 +63,9 @@ pub(super) struct Connection {
     blocked: AtomicBool,
     /// The last loan that was given back.
     returned: AtomicU64,
-    /// A request was refused, for want of room or credits, and whoever waits to try again was not told of any since.
+    /// A request was refused, for want of room or credits, and its waiting thread was not told of any since.
     refused: AtomicBool,
-    /// Messages delivered since somebody slept, up to [`AWAKE_DELIVERIES`].
+    /// Messages delivered since a thread last slept, up to [`AWAKE_DELIVERIES`].
     deliveries_awake: AtomicU32,
     /// Received messages may wait for delivery.
     left: AtomicBool,
@@ -81,7 +82,7 @@ pub(super) struct Connection {
 struct Sender {
     /// Precedes the queue.
     lent: Option<Lent>,
-    /// How many payloads were kept as loans; the present one is the last.
+    /// Number of payloads kept as loans; the present one is the last.
     loans: u64,
     queue: Vec<u8>,
     /// The first byte of `queue` that was not sent.
@@ -103,11 +104,11 @@ impl Lent {
     }
 }
 
-/// What the wait descriptor reports about the connection.
+/// Events of the connection that the wait descriptor reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Watched {
-    /// Nothing: nobody has slept lately. Every arrival on a watched socket costs a walk through epoll's call-back,
-    /// about a tenth of a short message's way.
+    /// Nothing: no thread has slept lately. Every arrival on a watched socket costs a walk through epoll's
+    /// call-back, about a tenth of a short message's way.
     #[default]
     No,
     Arrivals,
@@ -239,7 +240,7 @@ impl Connection {
         Ok(Some(Loan::NONE))
     }
 
-    /// Whether a loan is given back: its bytes are with the system, or the connection is lost.
+    /// Returns true if a loan is returned: its bytes are with the system, or the connection is lost.
     pub(super) fn is_returned(&self, loan: Loan) -> bool {
         self.returned.load(Ordering::Acquire) >= loan.0 || self.lost().is_some()
     }
@@ -289,7 +290,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether [`Connection::flush`] has something to do.
+    /// Returns true if [`Connection::flush`] has something to do.
     pub(super) fn wants_room(&self) -> bool {
         self.backlog.load(Ordering::SeqCst) > 0 || self.blocked.load(Ordering::SeqCst)
     }
@@ -301,7 +302,7 @@ impl Connection {
         if bytes > 0 && self.lost().is_some() { 0 } else { bytes }
     }
 
-    /// Whether there are some.
+    /// Returns true if there are unsent bytes.
     #[inline]
     pub(super) fn has_unsent(&self) -> bool {
         self.unsent_bytes() > 0
@@ -312,8 +313,9 @@ impl Connection {
         self.refused.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a request that was refused may find room and credit now. Says so once: whoever asks must tell those who
-    /// wait. The thread that made room may be another one than those, and nothing that they sleep on shows it.
+    /// Returns true if a refused request may find room and credit now. Returns it once: the caller must tell
+    /// the waiting threads. The thread that made room may be another one than those, and nothing that they
+    /// sleep on shows it.
     pub(super) fn has_room_again(&self) -> bool {
         self.refused.load(Ordering::SeqCst)
             && !self.wants_room()
@@ -336,7 +338,8 @@ impl Connection {
         }
     }
 
-    /// Counts deliveries; whether there have been so many since somebody slept that watching has become a waste.
+    /// Counts deliveries; returns true after so many since a thread last slept that watching has become a
+    /// waste.
     pub(super) fn count_deliveries(&self, count: usize) -> bool {
         let before = self.deliveries_awake.load(Ordering::Relaxed);
         if before < AWAKE_DELIVERIES {
@@ -378,19 +381,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether so much waits for the peer that its requests are left alone.
+    /// Returns true if so much waits for the peer that its requests are left alone.
     pub(super) fn is_backlogged(&self) -> bool {
         self.backlog.load(Ordering::Acquire) > QUEUE_BYTES
     }
 
-    /// Notes whether a poll left messages behind; only whoever polls calls this.
+    /// Notes that a poll left messages behind, or none; only the polling thread calls this.
     pub(super) fn set_left(&self, left: bool) {
         if self.left.load(Ordering::Relaxed) != left {
             self.left.store(left, Ordering::Relaxed);
         }
     }
 
-    /// Whether a poll should look here even if the socket brings nothing.
+    /// Returns true if a poll should look here even if the socket brings nothing.
     pub(super) fn has_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
@@ -437,7 +440,7 @@ impl Connection {
         self.goodbye_received.store(true, Ordering::Release);
     }
 
-    /// Whether the peer has said that it would send nothing more.
+    /// Returns true if the peer has announced that it sends nothing more.
     pub(super) fn said_goodbye(&self) -> bool {
         self.goodbye_received.load(Ordering::Acquire)
     }

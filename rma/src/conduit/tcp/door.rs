@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Warnings about strangers, after which the log is left to those who need it.
+/// Warnings about strangers, after which no more are logged.
 const WARNINGS_MAX: u32 = 100;
 
 /// Pause of accepting when the system has no more descriptors or memory.
@@ -53,7 +53,7 @@ struct Visitor {
     address: String,
     deadline: Instant,
     input: Input,
-    /// What was told him, once he has said hello.
+    /// Session with the opener, once it has said hello.
     session: Option<Session>,
 }
 
@@ -73,13 +73,13 @@ enum Stage {
     Yielded,
 }
 
-/// What an event led to.
+/// Result of an event.
 enum Outcome {
     /// More has to come.
     Wait,
     /// Proven, and welcome.
     Open(Peer),
-    /// Not needed any more, and nobody's fault.
+    /// Not needed any more, without a fault.
     Done,
 }
 
@@ -453,7 +453,7 @@ impl Door {
         self.table.fail(to, format!("{address}: {failure}"));
     }
 
-    /// Drops who has taken too long.
+    /// Drops connections that have taken too long.
     fn expire(&mut self, now: Instant) {
         while let Some(index) = self.visitors.iter().position(|visitor| visitor.deadline <= now) {
             if let Some(visitor) = self.visitors.remove(index) {
@@ -494,7 +494,7 @@ impl Door {
     }
 }
 
-/// What [`Door::sleep`] found.
+/// Result of [`Door::sleep`].
 struct Ready {
     bell: bool,
     listener: bool,

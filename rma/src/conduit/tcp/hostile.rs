@@ -1,4 +1,5 @@
-//! Tests with hostile peers: strangers, who do not know the key, and proven peers, who do and break the rules.
+//! Tests with hostile peers: strangers, which do not know the key, and proven peers, which do and break the
+//! rules.
 //!
 //! A stranger must be dropped, cost little, and never disturb the traffic of others. A proven peer that breaks the
 //! protocol must be named in one typed error and lose its connection; nothing it sends may panic or write anywhere but
@@ -287,7 +288,7 @@ fn half_a_frame_is_a_lost_peer() {
     assert_eq!(sink.count(), 0);
 }
 
-/// The other way round: one who listens where a peer should be and does not know the key.
+/// The other way round: an impostor listens at a peer's address and does not know the key.
 #[test]
 fn an_impostor_at_a_peers_address_gets_nothing() {
     let mut job = Job::new();

@@ -55,7 +55,7 @@ pub const NAME: &str = "tcp";
 /// Most messages that one poll delivers, so that other conduits get their turn.
 const POLL_MESSAGES: usize = 64;
 
-/// What a [`TcpConduit`] needs to know.
+/// Parameters of a [`TcpConduit`].
 #[derive(Debug)]
 pub struct TcpSpec {
     /// The job's peers.
@@ -64,9 +64,10 @@ pub struct TcpSpec {
     pub me: Peer,
     /// The job's key.
     pub key: JobKey,
-    /// Where other peers reach this one: bound and listening.
+    /// Bound, listening socket for other peers.
     pub listener: TcpListener,
-    /// Where every peer listens; the index is the peer. An entry that is never called may be anything.
+    /// Addresses of the peers' listeners; the index is the peer. An entry that is never called may be
+    /// anything.
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -79,10 +80,10 @@ pub struct TcpLimits {
     pub proof_timeout: Duration,
     /// Connections that may be in flight to a proof; more push out the oldest.
     pub unproved_max: usize,
-    /// How long a peer's machine may leave what was sent to it unacknowledged before the peer is lost. A peer that
+    /// Time that a peer's machine may leave sent bytes unacknowledged before the peer is lost. A peer that
     /// computes without polling is not silent: its system answers.
     pub silence_max: Duration,
-    /// How often that is looked at.
+    /// Interval of that check.
     pub watch_interval: Duration,
     /// Bytes, over all peers, that may wait for sockets before large requests are refused: copies of what peers are slow
     /// to read, of which each may hold most of a request. One request goes beyond it at most, for each thread that sends.
@@ -90,8 +91,8 @@ pub struct TcpLimits {
 }
 
 impl TcpLimits {
-    /// What [`TcpConduit::new`] takes for a job of this many peers: failures become errors within five seconds when
-    /// connecting, ten afterwards.
+    /// Parameters of [`TcpConduit::new`] for a job of this many peers: failures become errors within five
+    /// seconds when connecting, ten afterwards.
     pub fn for_peers(peers: u32) -> Self {
         Self {
             connect_timeout: Duration::from_millis(4500),
@@ -110,7 +111,7 @@ pub struct TcpConduit {
     table: Arc<Table>,
     capabilities: Capabilities,
     turn: Turn,
-    /// Where the next poll begins, so that a busy connection does not starve the others.
+    /// First connection of the next poll, so that a busy one does not starve the others.
     first: AtomicUsize,
     /// Some connection may have bytes that its socket did not take.
     unsent: AtomicBool,
@@ -171,7 +172,7 @@ impl TcpConduit {
         })
     }
 
-    /// Whether a peer has said goodbye: it closed its conduit, so that its end is no loss.
+    /// Returns true if a peer has said goodbye: it closed its conduit, so that its end is no loss.
     pub(super) fn has_left(&self, peer: Peer) -> bool {
         self.table.connection(peer).is_some_and(Connection::said_goodbye)
     }
@@ -246,8 +247,8 @@ impl TcpConduit {
         }
     }
 
-    /// Whether so much waits for sockets already that another large request, most of which may have to be copied, had better
-    /// wait where it is.
+    /// Returns true if so much waits for sockets already that another large request, most of which may have
+    /// to be copied, had better wait where it is.
     fn is_full_for(&self, message: &Message<'_>) -> bool {
         let (Payload::Medium(source) | Payload::Long(source, _)) = message.payload else { return false };
         let is_large = message.direction == Direction::Request && source.bytes() > QUEUE_BYTES;

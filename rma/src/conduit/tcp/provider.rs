@@ -30,8 +30,8 @@ fn probe() -> Availability {
     }
 }
 
-/// Whether this machine reaches itself. Listening works even where the loopback interface is down; connecting a datagram socket sends
-/// nothing, and looks for a route.
+/// Checks that this machine reaches itself. Listening works even where the loopback interface is down;
+/// connecting a datagram socket sends nothing, and looks for a route.
 fn loopback() -> std::io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     UdpSocket::bind(("127.0.0.1", 0))?.connect(listener.local_addr()?)

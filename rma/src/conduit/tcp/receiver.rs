@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// through the buffer; less would split batches of short frames. See `tcp_latency`.
 const READ_AHEAD_BYTES: usize = 8 << 10;
 
-/// Where payloads preferably begin: at a multiple of this.
+/// Preferred alignment of payloads: a multiple of this.
 const LINE_BYTES: usize = 64;
 
 /// A buffer holds one unfinished frame with its payload, and what is read ahead. Untouched parts cost no memory.
@@ -67,7 +67,7 @@ enum Contents {
     Shared(Arc<Vec<u8>>, Range<usize>),
     /// A piece of a receive buffer that the receiver has given away until [`Receiver::take_back`].
     Lent(Arc<Vec<u8>>, Range<usize>),
-    /// Of a request that was parked.
+    /// Payload of a parked request.
     Owned(Vec<u8>),
     Placed(Target),
 }
@@ -89,7 +89,7 @@ pub(super) struct Receiver {
     ended: bool,
 }
 
-/// How long a message is.
+/// Length of a message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shape {
     head_bytes: usize,
@@ -97,7 +97,7 @@ struct Shape {
     bytes: usize,
 }
 
-/// Whether the payload of a message is collected in the buffer.
+/// Returns true if the payload of a message is collected in the buffer.
 fn is_collected(head: &Head) -> bool {
     match head.kind {
         Kind::Short | Kind::Medium => true,
@@ -124,12 +124,12 @@ impl Receiver {
         self.long = None;
     }
 
-    /// Whether [`Receiver::end`] was called.
+    /// Returns true if [`Receiver::end`] was called.
     pub(super) fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether a message can be delivered without reading from the socket.
+    /// Returns true if a message can be delivered without reading from the socket.
     pub(super) fn has_message(&self, requests: bool) -> bool {
         if requests && !self.parked.is_empty() {
             return true;
@@ -354,9 +354,9 @@ impl Receiver {
     }
 }
 
-/// The buffer, writable, with room for `bytes` bytes from the start of the unread ones. When a handler still looks at
-/// a part of it, the unread bytes move to a new one. Where none are unread, they will begin so that what follows `head_bytes` of them begins
-/// with a cache line.
+/// The buffer, writable, with room for `bytes` bytes from the start of the unread ones. When a handler still
+/// looks at a part of it, the unread bytes move to a new one. If none are unread, they will begin so that the
+/// bytes after `head_bytes` of them begin at a cache line.
 fn writable<'a>(
     slot: &'a mut Option<Arc<Vec<u8>>>,
     unread: &mut Range<usize>,
@@ -383,12 +383,12 @@ fn writable<'a>(
 }
 
 impl Arrival {
-    /// Whether the receiver is to [take a buffer back](Receiver::take_back) after the delivery.
+    /// Returns true if the receiver is to [take a buffer back](Receiver::take_back) after the delivery.
     pub(super) fn has_buffer(&self) -> bool {
         matches!(self.payload, Contents::Lent(..))
     }
 
-    /// Whether it asks or answers.
+    /// Returns its direction.
     pub(super) fn direction(&self) -> Direction {
         self.head.direction
     }

@@ -3,14 +3,15 @@
 //!
 //! # Rules
 //!
-//! 1. *Sources.* A [`Source`] is readable for the duration of the call it is passed to: that is the contract of
-//!    [`Source`], kept by whoever calls `try_send`.
+//! 1. *Sources.* A [`Source`] is readable for the duration of the call it is passed to: that is the contract
+//!    of [`Source`], kept by the callers of `try_send`.
 //! 2. *Destinations.* A [`Target`] comes from `Sink::destination` for `bytes` bytes and is writable until the message
 //!    has been delivered; every write stays within these bytes (checked here, not by callers).
 //! 3. *No references.* Neither is ever turned into a slice: other processes may access the same bytes.
-//! 4. *Words.* The system copies bytes as it likes. What others may write or read meanwhile passes through private memory, from and to
-//!    which it is [copied](vgas_shm::copy) in whole words. The source of a put is not written meanwhile, nor is the destination of a get used:
-//!    so GASNet has it.
+//! 4. *Words.* The system copies bytes as it likes. Bytes that other threads or processes may write or read
+//!    meanwhile pass through private memory, from and to which they are [copied](vgas_shm::copy) in whole
+//!    words. The source of a put is not written meanwhile, nor is the destination of a get used: so GASNet
+//!    has it.
 
 use crate::address::Peer;
 use crate::error::Result;
@@ -22,7 +23,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 use vgas_shm::copy::copy;
 
-/// What a read from a non-blocking socket found.
+/// Result of a read from a non-blocking socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
     /// So many bytes, at least one.
@@ -39,7 +40,7 @@ pub(super) struct Target {
     base: *mut u8,
     bytes: usize,
     filled: usize,
-    /// What has come and was not copied, if others may use the memory (rule 4).
+    /// Bytes that have come and are not copied yet, if the memory may be in use elsewhere (rule 4).
     staged: Option<Vec<u8>>,
 }
 
@@ -50,8 +51,8 @@ const RECEIVED_BYTES: usize = 64 << 10;
 /// Most that is copied for the system at once. (Half as much is sent more slowly, and as much again leaves the cache meanwhile.)
 const COPIED_BYTES: usize = 512 << 10;
 
-/// What the copy begins at a multiple of: processors that copy by one instruction, as the system has them do, take up to thirty times as
-/// long where the destination lies a few bytes behind the source within these.
+/// Alignment of the copy: processors that copy by one instruction, which the system then uses, take
+/// up to thirty times as long if the destination lies a few bytes behind the source within these.
 const PAGE_BYTES: usize = 4 << 10;
 
 // SAFETY: the address is valid in the whole process (rule 2), whichever thread completes the message.
@@ -112,9 +113,9 @@ impl Target {
         }
     }
 
-    /// Reads from the socket, with one system call, straight into the memory if nobody else uses it; and if the rest has come then, what
-    /// follows it in the stream into `after`. Returns the number of bytes of `after` that were filled as well, and how many were asked
-    /// for in all.
+    /// Reads from the socket, with one system call, straight into the memory if it has no other users; and if
+    /// the rest has come then, the following bytes of the stream into `after`. Returns the number of bytes of
+    /// `after` that were filled as well, and how many were asked for in all.
     pub(super) fn fill_from_socket(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -161,11 +162,11 @@ impl Target {
 }
 
 thread_local! {
-    /// Where payloads are copied before the system reads them; one at a time.
+    /// Buffer for payloads before the system reads them; one at a time.
     static COPIED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What of a payload is sent at once, and what follows.
+/// Splits a payload into the part to send at once and the rest.
 pub(super) fn split(payload: Source<'_>) -> (Source<'_>, Source<'_>) {
     let at = match payload.is_contended() {
         // Where a word ends.
@@ -225,7 +226,7 @@ pub(super) fn send(
 
 const FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// Whether it takes a good part of its buffer, or has failed, which a send reports.
+/// Returns true if it takes a good part of its buffer, or has failed, which a send reports.
 pub(super) fn has_room(socket: BorrowedFd<'_>) -> bool {
     let mut descriptors = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
     // An interruption is no answer: ask again later.
@@ -247,14 +248,14 @@ pub(super) fn append(to: &mut Vec<u8>, source: Source<'_>, skip: usize) {
     }
 }
 
-/// What the system knows about a connection.
+/// The system's view of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
     /// For how long the other side has left probes or retransmissions unanswered, if it has. Unlike
     /// `TCP_USER_TIMEOUT` this does not count the time during which it answers but has no room, because its program
     /// computes.
     pub(super) silent_for: Option<Duration>,
-    /// Whether sent bytes may not have arrived.
+    /// True if sent bytes may not have arrived.
     pub(super) unacknowledged: bool,
 }
 

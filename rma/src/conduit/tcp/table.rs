@@ -1,5 +1,5 @@
-//! What the pollers, the senders and the door thread of one conduit share: who is connected, who shall be, who is
-//! lost, and the descriptors to sleep on.
+//! State shared by the pollers, the senders and the door thread of one conduit: peers that are connected,
+//! wanted or lost, and the descriptors to sleep on.
 //!
 //! Entries only ever go forward (not wanted, wanted, open or failed; never back), so the hot paths read them without
 //! locks. Only the door thread opens and fails.
@@ -48,7 +48,7 @@ pub(super) struct Table {
     stopping: AtomicBool,
     /// The wait descriptor: all connections and the bell.
     poller: OwnedFd,
-    /// Wakes whoever sleeps on the wait descriptor.
+    /// Wakes threads that sleep on the wait descriptor.
     bell: OwnedFd,
     /// Wakes the door thread.
     door_bell: OwnedFd,
@@ -95,7 +95,7 @@ impl Table {
         peers[first.min(count)..].iter().filter_map(|p| self.connection(Peer(p.load(Ordering::Relaxed))))
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     #[inline]
     pub(super) fn open_count(&self) -> usize {
         self.open_count.load(Ordering::Acquire)
@@ -109,7 +109,7 @@ impl Table {
         }
     }
 
-    /// What the door was asked for since the last call.
+    /// Takes the connections requested from the door since the last call.
     pub(super) fn take_wanted(&self) -> Vec<Peer> {
         std::mem::take(&mut *lock(&self.wanted))
     }
@@ -185,7 +185,7 @@ impl Table {
         let _ = connection.unwatch(self.poller(), unneeded);
     }
 
-    /// Whether pollers ask epoll instead of every connection.
+    /// Returns true if pollers ask epoll instead of every connection.
     #[inline]
     pub(super) fn is_many(&self) -> bool {
         self.open_count() > DIRECT_CONNECTIONS
@@ -196,17 +196,17 @@ impl Table {
         self.poller.as_fd()
     }
 
-    /// What the door sleeps on.
+    /// Returns the descriptor that the door sleeps on.
     pub(super) fn door_bell(&self) -> BorrowedFd<'_> {
         self.door_bell.as_fd()
     }
 
-    /// Whether threads sleep, or are about to.
+    /// Returns true if threads sleep, or are about to.
     pub(super) fn has_sleepers(&self) -> bool {
         self.sleepers.load(Ordering::SeqCst) > 0
     }
 
-    /// Wakes whoever sleeps on the wait descriptor, or is about to.
+    /// Wakes threads that sleep on the wait descriptor, or are about to.
     pub(super) fn ring_bell(&self) {
         ring(&self.bell);
     }
@@ -221,12 +221,12 @@ impl Table {
         clear(&self.door_bell);
     }
 
-    /// The job ends: from now on a peer that goes away is no loss. Whether this is the first call.
+    /// The job ends: from now on a peer that goes away is no loss. Returns true for the first call.
     pub(super) fn start_closing(&self) -> bool {
         !self.closing.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether the job ends.
+    /// Returns true if the job ends.
     pub(super) fn closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
@@ -237,7 +237,7 @@ impl Table {
         ring(&self.door_bell);
     }
 
-    /// Whether the door thread shall end.
+    /// Returns true if the door thread shall end.
     pub(super) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }

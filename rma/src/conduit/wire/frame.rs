@@ -1,5 +1,6 @@
-//! The bytes of an active message on a stream, or in a packet: encoding, and checked decoding. Pure: no sockets, no memory
-//! but its arguments. What a frame *means* (order, credits, who may send it when) is the connection's matter.
+//! The bytes of an active message on a stream, or in a packet: encoding, and checked decoding. Pure: no
+//! sockets, no memory but its arguments. The *meaning* of a frame (order, credits, permitted senders) is the
+//! connection's.
 //!
 //! # A frame (little-endian)
 //!
@@ -50,7 +51,7 @@ const LONG_OPERATION: u8 = 4;
 const CREDITS: u8 = 5;
 const GOODBYE: u8 = 6;
 
-/// What a frame carries besides credits.
+/// Content of a frame beside credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// An active message.
@@ -68,7 +69,7 @@ pub struct Head {
     pub direction: Direction,
     /// Index of the handler; any byte.
     pub handler: u8,
-    /// How many of `arguments` count; at most 16.
+    /// Number of valid `arguments`; at most 16.
     pub argument_count: u8,
     /// The arguments; the rest is zero.
     pub arguments: [u32; ARGUMENTS_MAX],
@@ -94,7 +95,7 @@ pub enum Kind {
 pub struct Frame {
     /// Requests of the receiver that the sender has taken in since its last frame.
     pub credits: u16,
-    /// What it carries.
+    /// Its content.
     pub body: Body,
     /// Bytes of the frame before the payload.
     pub head_bytes: usize,

@@ -1,4 +1,4 @@
-//! What two endpoints say to each other before their connection carries traffic. Pure: bytes in, bytes or a refusal
+//! Handshake of two endpoints before their connection carries traffic. Pure: bytes in, bytes or a refusal
 //! out; the door of a conduit (`tcp::door`) moves the bytes and keeps the time.
 //!
 //! ```text
@@ -9,11 +9,11 @@
 //!                                    ◀───  verdict, proof of the acceptor over it
 //! ```
 //!
-//! A proof is a keyed BLAKE3 digest over the prover's role, the version, both peers' numbers and both nonces. The role
-//! keeps a proof from being sent back to its maker, the numbers keep it from being used for another pair, the nonces
-//! from being used again. The acceptor, which any stranger can reach, answers with a proof only to one who has given
-//! his. The handshake says who is on the other end; it does not encrypt what follows: use a network that you trust
-//! with the data, as for MPI.
+//! A proof is a keyed BLAKE3 digest over the prover's role, the version, both peers' numbers and both nonces.
+//! The role keeps a proof from being sent back to its maker, the numbers keep it from being used for another
+//! pair, the nonces from being used again. The acceptor, which any stranger can reach, answers with a proof
+//! only after the opener's. The handshake authenticates the other end; it does not encrypt what follows: use
+//! a network that you trust with the data, as for MPI.
 //!
 //! Both peers may open a connection at the same time. [`judge`] then keeps the one that the lower peer opened; the
 //! other opener is told [`Verdict::Redundant`] and waits for that connection.
@@ -58,7 +58,7 @@ pub(in crate::conduit) enum Refusal {
     Verdict,
 }
 
-/// What an acceptor decides about a proven opener.
+/// An acceptor's decision about a proven opener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conduit) enum Verdict {
     /// This connection carries the pair's traffic from now on.
@@ -67,7 +67,7 @@ pub(in crate::conduit) enum Verdict {
     Redundant,
 }
 
-/// Who the two sides are, and their nonces: what proofs are about.
+/// Identities of the two sides, and their nonces: the subject of proofs.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::conduit) struct Session {
     pub(in crate::conduit) from: Peer,
@@ -77,12 +77,12 @@ pub(in crate::conduit) struct Session {
 }
 
 impl Session {
-    /// What the opener sends third.
+    /// Returns the opener's third message.
     pub(in crate::conduit) fn opener_proof(&self, key: &JobKey) -> Proof {
         self.proof(key, b'O', 0)
     }
 
-    /// What the acceptor sends last.
+    /// Returns the acceptor's last message.
     pub(in crate::conduit) fn verdict(&self, key: &JobKey, verdict: Verdict) -> [u8; VERDICT_BYTES] {
         let code = verdict as u8;
         let mut bytes = [0; VERDICT_BYTES];
@@ -133,7 +133,7 @@ pub(in crate::conduit) fn hello(job: JobId, from: Peer, to: Peer, nonce: &Nonce)
     bytes
 }
 
-/// Checks a hello that came to `me`, one of `peers`: who claims to call, and his nonce.
+/// Checks a hello that came to `me`, one of `peers`: returns the claimed caller, and its nonce.
 pub(in crate::conduit) fn read_hello(
     job: JobId,
     me: Peer,
@@ -181,8 +181,8 @@ fn check_magic(bytes: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Which of the connections of a pair is kept. `opening`: this side has an own attempt in flight; `open`: the pair has
-/// a connection already.
+/// Decides which connection of a pair is kept. `opening`: this side has an own attempt in flight; `open`: the
+/// pair has a connection already.
 ///
 /// No message is lost, because traffic flows only on a connection that was welcomed, and at most one is: the lower
 /// peer refuses while its own attempt is in flight, and the higher one welcomes that attempt, dropping its own.

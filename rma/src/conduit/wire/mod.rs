@@ -1,4 +1,5 @@
-//! What conduits over a network say, as bytes: pure encoding and checked decoding, shared by those that speak the same.
+//! Bytes of messages of conduits over a network: pure encoding and checked decoding, shared by those with the
+//! same format.
 //!
 //! * [`frame`]: an active message on a stream or in a packet.
 //! * `handshake`: what comes before the first of them on a stream, and proves the job's key both ways.

@@ -1,5 +1,5 @@
-//! Connections through librdmacm that are refused, and addresses where nobody is. Where there is no device, or nobody says
-//! which network its addresses are in, this is skipped, visibly.
+//! Connections through librdmacm that are refused, and addresses without a listener. Skipped, visibly, if
+//! there is no device, or the network of its addresses is not given.
 
 use super::super::hostile::{BOUND, Victim, fair_get, pair_of, part};
 use super::super::verbs::Reads;
@@ -72,8 +72,8 @@ fn refusal(victim: &IbvConduit, sink: &Victim, bytes: &[u8]) -> String {
     }
 }
 
-/// Goal: without the token that was told to a peer over its tcp connection nobody gets a queue pair, nor with one that was
-/// used; and who is refused disturbs nobody.
+/// Goal: a stranger without the token that was told to a peer over its tcp connection gets no queue pair, nor
+/// with a used one; and a refused stranger disturbs no connection.
 #[test]
 fn strangers_are_refused_and_peers_are_served() {
     let Some(options) = options("strangers_are_refused_and_peers_are_served") else { return };
@@ -100,7 +100,7 @@ fn strangers_are_refused_and_peers_are_served() {
     fair_get("after strangers who have heard a token", [&a, &b], [&sinks[0], &sinks[1]]);
 }
 
-/// Goal: who accepts proves that it is the peer, too.
+/// Goal: the accepting side proves that it is the peer, too.
 #[test]
 fn somebody_else_at_the_peers_address_is_not_talked_to() {
     let Some(options) = options("somebody_else_at_the_peers_address_is_not_talked_to") else { return };
@@ -118,7 +118,8 @@ fn somebody_else_at_the_peers_address_is_not_talked_to() {
     assert!(matches!(told, RmaError::PeerLost { peer: Peer(0), .. }), "{told}");
 }
 
-/// Goal: an address that nobody has, and one where nobody listens, are the loss of the peer, for both sides, soon.
+/// Goal: an address without a host, and one without a listener, are the loss of the peer, for both sides,
+/// soon.
 #[test]
 fn an_address_without_the_peer_is_its_loss() {
     let Some(options) = options("an_address_without_the_peer_is_its_loss") else { return };

@@ -22,12 +22,12 @@ pub(in super::super) const REQUEST_BYTES_MAX: usize = 56;
 /// All attributes that a process may set (to `IBV_QP_DEST_QPN`); kernels have put others of their own beside them.
 const ATTRIBUTES: c_int = (IBV_QP_DEST_QPN << 1) - 1;
 
-/// Whether librdmacm can be used; otherwise why not.
+/// Checks that librdmacm can be used; otherwise returns the reason.
 pub fn cm_available() -> Result<(), String> {
     cm().map(|_| ()).map_err(str::to_owned)
 }
 
-/// Where the events of identifiers come from.
+/// Source of the identifiers' events.
 pub(in super::super) struct Channel {
     library: &'static Cm,
     raw: NonNull<EventChannel>,
@@ -38,9 +38,9 @@ unsafe impl Send for Channel {}
 // SAFETY: rule 6.
 unsafe impl Sync for Channel {}
 
-/// What has happened to an identifier.
+/// Event of an identifier.
 pub(in super::super) enum News {
-    /// Somebody wants to connect to a listener.
+    /// A peer asks to connect to a listener.
     Request(Request),
     AddressResolved,
     RouteResolved,
@@ -53,7 +53,7 @@ pub(in super::super) enum News {
     Other,
 }
 
-/// Somebody's wish to connect; refused when it is dropped.
+/// A connection request; refused when dropped.
 pub(in super::super) struct Request {
     pub(in super::super) id: Id,
     /// The number of its queue pair, as it says.
@@ -118,7 +118,7 @@ impl Channel {
     }
 }
 
-/// What an event says about why there is no connection; none if it does not.
+/// Returns an event's reason for a failed connection; none if it has none.
 fn failure(kind: c_int, status: c_int) -> Option<String> {
     let system = || std::io::Error::from_raw_os_error(status.saturating_abs());
     Some(match kind {
@@ -169,7 +169,7 @@ impl Id {
         }
     }
 
-    /// What its events are marked with.
+    /// Returns the key of its events.
     pub(in super::super) fn key(&self) -> usize {
         self.raw.as_ptr().addr()
     }
@@ -262,7 +262,7 @@ impl Id {
         unsafe { (self.channel.library.rdma_reject)(self.raw.as_ptr(), ptr::null(), 0) };
     }
 
-    /// What a queue pair on the way to `state` needs to know, and which of it.
+    /// Returns the attributes for a queue pair's transition to `state`, and their mask.
     fn attributes(&self, state: c_int) -> Result<(raw::QpAttr, c_int)> {
         let mut attributes = raw::QpAttr { qp_state: state, ..raw::QpAttr::default() };
         let mut mask = 0;

@@ -6,17 +6,17 @@ use libloading::Library;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// What is loaded, in the order of preference. Debian's package libibverbs1 has the first.
+/// Names of the library, in the order of preference. Debian's package libibverbs1 has the first.
 const NAMES: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
 
-/// What to do when it is not there.
+/// Remedy if it is missing.
 pub const REMEDY: &str =
     "install libibverbs and the provider of the card (Debian: `apt install libibverbs1 ibverbs-providers`)";
 
 /// The same for librdmacm: Debian's package of this name.
 const CM_NAMES: [&str; 2] = ["librdmacm.so.1", "librdmacm.so"];
 
-/// What to do when librdmacm is not there.
+/// Remedy if librdmacm is missing.
 pub const CM_REMEDY: &str = "install librdmacm (Debian: `apt install librdmacm1`)";
 
 macro_rules! functions {

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use types::{self as raw, number::*};
 use vgas_shm::{Atomic, Mapping, Span, copy::copy};
 
-/// How long a sender waits that found no receive slot: 0.16 ms, in the code of the InfiniBand architecture.
+/// Delay of a sender that found no receive slot: 0.16 ms, in the code of the InfiniBand architecture.
 const RNR_TIMER: u8 = 8;
 
 /// And how often: for ever. A peer without a free receive slot computes; whether it lives is watched elsewhere.
@@ -64,7 +64,7 @@ pub(super) fn gather(from: Source<'_>, to: &mut [u8]) {
     }
 }
 
-/// Whether libibverbs can be used; otherwise why not.
+/// Checks that libibverbs can be used; otherwise returns the reason.
 pub fn available() -> Result<(), String> {
     verbs().map(|_| ()).map_err(str::to_owned)
 }
@@ -120,7 +120,7 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().async_fd) }
     }
 
-    /// What the device says about itself; none at the moment.
+    /// Returns the next event of the device itself; none at the moment.
     pub(super) fn next_event(&self) -> Option<Event> {
         let mut raw = raw::AsyncEvent { element: raw::EventElement { qp: ptr::null_mut() }, event_type: -1 };
         // SAFETY: rules 1, 2; the descriptor does not block.
@@ -253,7 +253,7 @@ impl Drop for Context {
     }
 }
 
-/// What peers that know its key may do with registered memory.
+/// Rights of peers that know the key of registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peers {
     Nothing,
@@ -279,7 +279,7 @@ impl Registration {
         self.memory.bytes()
     }
 
-    /// What a peer needs to reach it: the address of its first byte and its key.
+    /// Returns its remote name: the address of its first byte and its key.
     pub(super) fn remote(&self) -> (u64, u32) {
         // SAFETY: rule 2: filled in by the library when it was made.
         (self.memory.address().expose_provenance() as u64, unsafe { self.raw.as_ref() }.rkey)
@@ -340,7 +340,7 @@ pub(super) struct Queues {
     /// The receive slots, one after another.
     slots: Registration,
     slot_bytes: usize,
-    /// Which of them the device has filled, and nobody has taken.
+    /// Slots that the device has filled and that are not taken.
     filled: Box<[AtomicBool]>,
 }
 
@@ -471,7 +471,7 @@ impl Queues {
         Err(RmaError::io("take completions from the device", what))
     }
 
-    /// What the library says about the status of a completion.
+    /// Returns the library's text for the status of a completion.
     pub(super) fn explain(&self, status: c_int) -> String {
         // SAFETY: rule 1: it returns a constant for any number.
         unsafe { CStr::from_ptr((self.context.verbs.ibv_wc_status_str)(status)) }
@@ -540,7 +540,7 @@ impl Drop for Queues {
     }
 }
 
-/// Where the bytes of a request are on this side.
+/// Place of a request's bytes on this side.
 #[derive(Clone, Copy)]
 pub(super) enum Local<'a> {
     /// Copied by the post; at most as many as the queue pair takes inline.
@@ -549,7 +549,7 @@ pub(super) enum Local<'a> {
     Registered(&'a Registration, usize, usize),
 }
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Verb {
     /// Into a receive slot of the other side.
@@ -560,7 +560,7 @@ pub(super) enum Verb {
     WriteImmediate(u64, u32, u32),
     /// From memory of the other side: its address and key.
     Read(u64, u32),
-    /// An update of a word of the other side: its address and key. What it was comes back.
+    /// An update of a word of the other side: its address and key. The old value comes back.
     Atomic(u64, u32, Atomic),
 }
 
@@ -573,7 +573,7 @@ pub(super) struct Work<'a> {
     pub(super) signalled: bool,
 }
 
-/// How two queue pairs find each other and treat their traffic.
+/// Path and traffic parameters between two queue pairs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
     pub(super) port: u8,
@@ -584,30 +584,30 @@ pub(super) struct Route {
     /// The wait for an acknowledgement is 4.096 µs times 2 to this power.
     pub(super) timeout: u8,
     pub(super) retries: u8,
-    /// What switches are to tell this traffic from others by; none: what librdmacm finds out, or 0.
+    /// Service level, by which switches tell this traffic from others; none: librdmacm's finding, or 0.
     pub(super) service_level: Option<u8>,
     pub(super) traffic_class: Option<u8>,
     /// READs and atomic updates that may be in flight towards the other side, and from it.
     pub(super) reads: Reads,
 }
 
-/// How many READs and atomic updates may be in flight on a connection. More are queued by the device.
+/// Number of READs and atomic updates that may be in flight on a connection. More are queued by the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reads {
-    /// Of this side.
+    /// Requested by this side.
     pub(super) asked: u8,
-    /// Of the other side.
+    /// Answered by this side for the other.
     pub(super) answered: u8,
 }
 
 impl Reads {
-    /// What this side can do, as far as the other side can take part.
+    /// Returns this side's limits, as far as the other side supports them.
     pub(super) fn with(self, there: Self) -> Self {
         Self { asked: self.asked.min(there.answered), answered: self.answered.min(there.asked) }
     }
 }
 
-/// Where a queue pair is: what the other side needs to know.
+/// Address of a queue pair, for the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) number: u32,
@@ -616,7 +616,7 @@ pub(super) struct Place {
     pub(super) mtu: c_int,
     pub(super) lid: u16,
     pub(super) gid: raw::Gid,
-    /// What its device can do.
+    /// Limits of its device.
     pub(super) reads: Reads,
 }
 

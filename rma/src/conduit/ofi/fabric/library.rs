@@ -8,13 +8,13 @@ use std::sync::OnceLock;
 /// Debian's package libfabric1 has it; all versions since 2015 have this name.
 const NAME: &str = "libfabric.so.1";
 
-/// What to do when it is not there.
+/// Remedy if it is missing.
 pub const REMEDY: &str = "install libfabric (Debian: `apt install libfabric1`)";
 
 /// The oldest that is used: what is declared here is complete since then.
 const OLDEST: u32 = version(1, 14);
 
-/// What is asked for, if the library has it.
+/// Requested version, if the library has it.
 const WANTED: u32 = version(1, 17);
 
 const fn version(major: u32, minor: u32) -> u32 {
@@ -23,7 +23,7 @@ const fn version(major: u32, minor: u32) -> u32 {
 
 macro_rules! functions {
     ($Library:ident: $($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// What the library exports and is used here. All else are calls through the tables of its objects.
+        /// The library's exports in use. All else are calls through the tables of its objects.
         pub(super) struct $Library {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
             /// Keeps the functions where they are. Never unloaded: a provider may have started threads.

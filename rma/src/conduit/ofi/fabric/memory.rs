@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use vgas_shm::{Span, copy::copy};
 
-/// How often another key is tried when one is taken.
+/// Number of other keys to try if one is taken.
 const KEYS_TRIED: usize = 16;
 
 /// An error of the library's as the system's.
@@ -43,7 +43,7 @@ pub(in crate::conduit::ofi) fn scatter(from: &[u8], to: *mut u8) {
 /// Closes an object of the library's.
 ///
 /// # Safety
-/// It lives, nothing that was made from it does, and nobody uses it afterwards.
+/// It is alive, objects made from it are not, and it is not used afterwards.
 pub(super) unsafe fn close(object: *mut raw::Fid, what: &str) {
     // SAFETY: rules 1, 2 and the caller's promise.
     let code = entry!(unsafe { (*object).ops }, Ops, close).map_or(0, |close| unsafe { close(object) });
@@ -80,12 +80,13 @@ impl Domain {
         Ok(Arc::new(Self { fabric, raw, offer }))
     }
 
-    /// Whether addresses of registered memory are those of the process that registered it; otherwise they count from 0.
+    /// Returns true if addresses of registered memory are those of the process that registered it; otherwise
+    /// they count from 0.
     fn has_addresses(&self) -> bool {
         self.offer.mr_mode & FI_MR_VIRT_ADDR != 0
     }
 
-    /// A key to ask for: one that nobody guesses, as far as the keys of the provider are wide enough.
+    /// Returns an unguessable key to request, as far as the keys of the provider are wide enough.
     fn random_key(&self) -> Result<u64> {
         if self.offer.mr_mode & FI_MR_PROV_KEY != 0 {
             return Ok(0);
@@ -105,7 +106,7 @@ impl Drop for Domain {
     }
 }
 
-/// What peers may do with registered memory.
+/// Rights of peers on registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conduit::ofi) enum Peers {
     /// Nothing.
@@ -196,7 +197,7 @@ impl Registration {
         (address, unsafe { self.raw.as_ref() }.key)
     }
 
-    /// What a request that uses it is to name.
+    /// Returns the descriptor for requests that use it.
     pub(super) fn descriptor(&self) -> *mut c_void {
         // SAFETY: rules 1, 2.
         unsafe { self.raw.as_ref() }.mem_desc

@@ -7,9 +7,10 @@
 //! 2. *Life.* A pointer that the library returned is checked for null, closed once, when its owner is dropped, and every object
 //!    holds what it was made from, so the order of ends is right. The library is never unloaded, and what it offers
 //!    ([`offers`]) never freed, nor the fabrics of that.
-//! 3. *Memory under requests.* A request names memory of a [`Registration`], which keeps its mapping; its range is checked
-//!    against it before. A registration that requests may still use is dropped only after the port, in
-//!    [`super::shared::Shared`]. What a provider keeps with a request lies in the port's contexts, one a request in flight.
+//! 3. *Memory under requests.* A request names memory of a [`Registration`], which keeps its mapping; its
+//!    range is checked against it before. A registration that requests may still use is dropped only after
+//!    the port, in [`super::shared::Shared`]. A provider's data of a request lies in the port's contexts, one
+//!    a request in flight.
 //! 4. *Shared bytes.* What a peer may write is only copied, under the rules of [`vgas_shm`]; what a receive has brought is
 //!    private from its completion until its slot is posted again: as long as there is a [`Slot`] of it, of which there is one
 //!    at a time.
@@ -53,7 +54,7 @@ macro_rules! entry {
 }
 use entry;
 
-/// What an error number of the library means; those of its calls are negative.
+/// Returns the text of the library's error number; those of its calls are negative.
 pub(super) fn explain(code: c_int) -> String {
     let Ok(library) = library() else { return format!("error {code}") };
     // SAFETY: rule 1: a constant text.

@@ -88,7 +88,7 @@ impl Drop for Opened {
     }
 }
 
-/// What a provider keeps with requests: one context a number, never moved.
+/// A provider's data of requests: one context a number, never moved.
 struct Contexts(NonNull<[raw::Context]>);
 
 impl Contexts {
@@ -133,7 +133,7 @@ pub(in crate::conduit::ofi) struct Port {
     pub(in crate::conduit::ofi) slots: u32,
     /// Most bytes of [`Port::inject`]; 0: it is not offered.
     pub(in crate::conduit::ofi) inject_max: usize,
-    /// What peers are to be told of it.
+    /// Its name for peers.
     pub(in crate::conduit::ofi) name: Vec<u8>,
 }
 
@@ -206,7 +206,7 @@ impl Port {
         self.wait.map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 
-    /// Whether the descriptor may be slept on: nothing has come that it would not tell of.
+    /// Returns true if a thread may sleep on the descriptor: nothing has come that it would not report.
     pub(in crate::conduit::ofi) fn may_sleep(&self) -> bool {
         if self.wait.is_none() {
             return true;
@@ -324,7 +324,7 @@ impl Port {
         self.posted(code, "receive")
     }
 
-    /// A receive slot that nobody else has: one that was never posted, or whose receive has just completed.
+    /// Returns an unused receive slot: one that was never posted, or whose receive has just completed.
     pub(in crate::conduit::ofi) fn slot(&self, number: u32) -> Option<Slot<'_>> {
         let index = number.checked_sub(self.requests).filter(|&index| index < self.slots)?;
         Some(Slot { port: self, index })
@@ -376,7 +376,7 @@ impl Port {
         (count == 1).then(|| Event { number: self.contexts.number(entry.op_context), bytes: 0, error })
     }
 
-    /// What an error of an event means.
+    /// Returns the text of an event's error.
     pub(in crate::conduit::ofi) fn explain(&self, error: c_int) -> String {
         format!("libfabric's {}: {}", self.offer().provider, explain(error))
     }
@@ -389,7 +389,7 @@ pub(in crate::conduit::ofi) struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// What has been received.
+    /// Returns the received bytes.
     pub(in crate::conduit::ofi) fn bytes(&self, count: usize) -> &[u8] {
         let count = count.min(self.port.slot_bytes);
         let address = self.port.inbox.place(self.index as usize * self.port.slot_bytes, count);

@@ -1,6 +1,7 @@
-//! The structures and numbers of libfabric that this conduit uses, as its headers (`<rdma/*.h>`, from 1.14 on) declare them; a
-//! test holds each of them against installed headers. What the library allocates may be longer in a later version: such a
-//! structure is only read through a pointer, and a table of functions says how long it is.
+//! The structures and numbers of libfabric that this conduit uses, as its headers (`<rdma/*.h>`, from 1.14
+//! on) declare them; a test holds each of them against installed headers. Structures that the library
+//! allocates may be longer in a later version: they are only read through a pointer, and a table of functions
+//! gives its own size.
 
 #![allow(missing_docs, reason = "the names are those of the headers, where they are documented")]
 
@@ -18,7 +19,7 @@ pub struct Fid {
 /// A function of a table that is never called from here.
 pub type Unused = *const c_void;
 
-/// Of every object.
+/// Operations of every object.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Ops {
@@ -332,7 +333,7 @@ pub struct MsgRma {
     pub data: u64,
 }
 
-/// What a provider may keep with a request until it has completed (`fi_context2`).
+/// A provider's data of a request until it has completed (`fi_context2`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct Context {

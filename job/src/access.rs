@@ -1,4 +1,5 @@
-//! Access to a job: the calls by which a process becomes a part of one. What they give reaches all memory of the job.
+//! Access to a job: the calls by which a process becomes a part of one. They give access to all memory of the
+//! job.
 
 use crate::joined::{self, Joining};
 use crate::service::NodeService;

@@ -1,7 +1,7 @@
 //! The hosts that a batch system has given: what Slurm, PBS and LSF tell the processes of an allocation.
 //!
-//! Nothing here asks anybody: variables are read, and the file that one of them names. What they say is checked as input, since who
-//! sets them is outside of this program.
+//! Nothing here asks anybody: variables are read, and the file that one of them names. Their content is
+//! checked as input, since it is set outside of this program.
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,7 @@ use std::io::Read;
 use std::path::Path;
 use vgas_rma::error::{Result, RmaError};
 
-/// Who has given an allocation.
+/// Source of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
     /// Slurm; its hosts are reached by `srun`.
@@ -32,7 +32,7 @@ impl std::fmt::Display for Scheduler {
     }
 }
 
-/// What the surroundings of this process say of an allocation.
+/// Allocation found in this process's environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Around {
     /// It is in none.
@@ -46,33 +46,33 @@ pub enum Around {
 /// Hosts that a batch system has given to this job of its.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// Who has given it.
+    /// The scheduler.
     pub scheduler: Scheduler,
-    /// What the scheduler calls it.
+    /// The scheduler's name of the job.
     pub job: String,
     /// The hosts, each once, in the scheduler's order, and how many tasks it has planned for each; 0 where it has not said.
     pub hosts: Vec<(String, u32)>,
-    /// Whether the first host is the one on which this process is.
+    /// True if this process runs on the first host.
     pub is_here: bool,
 }
 
-/// Where the ranks of a job run.
+/// Placement of a job's ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// One host a node.
     pub hosts: Vec<String>,
-    /// How many ranks each has; empty: as many on each.
+    /// Number of ranks of each; empty: as many on each.
     pub ranks: Vec<u32>,
 }
 
-/// What is read at most of a file of hosts: a line for each rank that a job may have.
+/// Most bytes read of a file of hosts: a line for each rank that a job may have.
 const FILE_BYTES_MAX: u64 = RANKS_MAX as u64 * 256;
 
 /// Steps of Slurm that are no tasks of `srun`: the batch script, and the shell of `salloc`.
 const SHELLS: [&str; 2] = ["4294967291", "4294967290"];
 
 impl Allocation {
-    /// What the surroundings of this process say.
+    /// Reads the allocation from this process's environment.
     ///
     /// # Errors
     /// When they speak of an allocation and its hosts cannot be made out: which variable, and why.
@@ -133,8 +133,9 @@ impl Allocation {
         Self { scheduler, job, hosts, is_here }
     }
 
-    /// Where so many ranks run: on each host as many as the scheduler has planned if that is all of them, otherwise on all hosts, or the
-    /// first where ranks are fewer, as many on each. Nothing when they run where this process is.
+    /// Places the ranks: on each host as many as the scheduler has planned if that is all of them, otherwise
+    /// on all hosts, or the first if ranks are fewer, as many on each. Nothing when they run where this
+    /// process is.
     pub fn place(&self, ranks: u32) -> Option<Placement> {
         let planned: u64 = self.hosts.iter().map(|(_, tasks)| u64::from(*tasks)).sum();
         let is_planned = planned == u64::from(ranks) && self.hosts.iter().all(|(_, tasks)| *tasks > 0);
@@ -148,7 +149,7 @@ impl Allocation {
         Some(Placement { hosts, ranks })
     }
 
-    /// What starts a daemon on one of its hosts: `srun` within Slurm, else `ssh`.
+    /// Returns the command that starts a daemon on one of its hosts: `srun` within Slurm, else `ssh`.
     pub fn starter(&self, ssh: Vec<OsString>, srun: Vec<OsString>) -> Starter {
         match self.scheduler {
             Scheduler::Slurm => Starter::Srun(srun),
@@ -318,8 +319,8 @@ fn counted<'a>(named: impl Iterator<Item = (&'a str, u32)>) -> Result<Vec<(Strin
     if hosts.is_empty() { Err("it is empty".into()) } else { Ok(hosts) }
 }
 
-/// What any text is as each of the lists of hosts that schedulers tell: refused, or hosts that may be named to ssh and srun. For tests and
-/// fuzzing.
+/// Decodes any text as each of the schedulers' lists of hosts: refused, or hosts that may be named to ssh and
+/// srun. For tests and fuzzing.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn hosts_of(text: &str) {
     for (names, variable) in

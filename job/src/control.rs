@@ -1,5 +1,5 @@
 //! The framed protocol between launcher, node daemons and ranks: frames, files that travel with them, bounds.
-//! What is said in the frames is in [`super::message`]; who says it when is in [`super`].
+//! Their content is in [`super::message`]; the order of messages in [`super`].
 //!
 //! A stream begins, in each direction, with eight bytes: `vgas` and the version of the protocol (little-endian). Then
 //! come frames:
@@ -59,13 +59,13 @@ const fn number(text: &str) -> u64 {
     }
 }
 
-/// What a stream begins with: our name, the version and the build.
+/// Prefix of a stream: our name, the version and the build.
 const PREAMBLE: [u8; 16] = {
     let ([v0, v1, v2, v3], [b0, b1, b2, b3, b4, b5, b6, b7]) = (VERSION.to_le_bytes(), BUILD.to_le_bytes());
     [b'v', b'g', b'a', b's', v0, v1, v2, v3, b0, b1, b2, b3, b4, b5, b6, b7]
 };
 
-/// Of the preamble, what was there in all versions.
+/// Bytes of the preamble that all versions have.
 const VERSIONED_BYTES: usize = 8;
 
 const HEADER_BYTES: usize = 8;
@@ -113,7 +113,7 @@ pub(crate) struct Receiver {
     frame_files: Vec<OwnedFd>,
 }
 
-/// What an attempt to read found.
+/// Result of an attempt to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// Some bytes.
@@ -141,7 +141,7 @@ impl Sender {
         Ok(Self { file, is_socket, carries_files, queue, queued_bytes: PREAMBLE.len() })
     }
 
-    /// Whether files can travel over it: the other side is a process of this machine.
+    /// Returns true if files can travel over it: the other side is a process of this machine.
     pub(crate) fn carries_files(&self) -> bool {
         self.carries_files
     }
@@ -396,14 +396,14 @@ fn protocol(what: String) -> RmaError {
     RmaError::Protocol { peer: None, what }
 }
 
-/// What to do about builds of other sources in a job.
+/// Returns the remedy for different builds in a job.
 pub(crate) fn other_build(theirs: u64) -> String {
     format!(
         "vgas of other sources ({theirs:016x} instead of {BUILD:016x}): build vgas and all programs of the job from the same"
     )
 }
 
-/// What is wrong with a stream that does not begin as it should.
+/// Returns the error of a stream with a wrong preamble.
 fn greeting_error(begin: &[u8]) -> RmaError {
     if let Some(([b'v', b'g', b'a', b's', version @ ..], rest)) = begin.split_first_chunk::<VERSIONED_BYTES>()
     {
@@ -421,8 +421,9 @@ fn greeting_error(begin: &[u8]) -> RmaError {
     protocol(format!("{shown:?} came where the start-up protocol should begin (does a login script print?)"))
 }
 
-/// Checks that sockets can be read. Where a filter of system calls refuses recvfrom, the standard library, which uses it
-/// when it starts a program with a hook, would wait for the end of that program, and signals would never be taken.
+/// Checks that sockets can be read. If a filter of system calls refuses recvfrom, the standard library, which
+/// uses it when it starts a program with a hook, would wait for the end of that program, and signals would
+/// never be taken.
 pub(crate) fn check_sockets() -> Result<()> {
     let refused = |errno| {
         RmaError::system("receive from a socket: a filter of system calls must allow recvfrom", errno)

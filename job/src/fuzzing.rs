@@ -1,5 +1,6 @@
-//! What fuzz targets run: any bytes as what launcher, daemons and ranks say to each other, and as what those say that have started them.
-//! Part of no build but tests and fuzzing (`fuzz/README.md`); no interface.
+//! Fuzz targets: decode arbitrary bytes as the messages of launcher, daemons and ranks, and as those of
+//! process managers that start ranks. Part of no build but tests and fuzzing (`fuzz/README.md`); no
+//! interface.
 
 use super::control::{Arrival, Receiver};
 use super::message::{FromNode, FromRank, ToNode, ToRank};
@@ -11,7 +12,8 @@ use std::sync::Arc;
 /// Most bytes of a stream: what a socket takes in any case.
 const BYTES_MAX: usize = 32 << 10;
 
-/// The first byte says who listens to the others: a node's daemon, the launcher, a rank, or the daemon as ranks speak to it.
+/// The first byte selects the receiver of the others: a node's daemon, the launcher, a rank, or the daemon as
+/// ranks speak to it.
 pub fn job_control(bytes: &[u8]) {
     let Some((listener, rest)) = bytes.split_first() else { return };
     match listener {

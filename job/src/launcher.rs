@@ -36,7 +36,7 @@ use vgas_rma::say::OneLine;
 /// Signals that the launcher passes on to every rank.
 const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT];
 
-/// Of these, the ones that ask for the end: the second ends the job at once.
+/// The signals among these that ask for the end: the second ends the job at once.
 const INTERRUPTS: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// Output that may wait for a slow reader; then daemons are not listened to until it has taken some.
@@ -45,17 +45,18 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Standard input that may be on its way to rank 0.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// How often a launcher in the background of a terminal looks whether it has come to the foreground, of which a shell tells it nothing.
+/// Interval at which a launcher in the background of a terminal checks if it has come to the foreground, of
+/// which a shell does not notify it.
 const FOREGROUND_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How much longer than the end of its ranks, gentle or not, a daemon may take before it is killed.
+/// Grace of a daemon beyond the end of its ranks, gentle or not, before it is killed.
 const END_TIMEOUT: Duration = KILL_TIMEOUT.saturating_add(Duration::from_millis(500));
 
 /// Runs a job and returns how it ended, when nothing of it is left. Signals that arrive meanwhile are passed on (see
 /// [`super`]); afterwards they are ignored, as the caller is expected to end with [`JobStatus::code`].
 ///
-/// What ranks write goes to this process's standard output and error. Nothing else is printed but a line about a process of
-/// the job that is stopped for long.
+/// The ranks' output goes to this process's standard output and error. Nothing else is printed but a line
+/// about a process of the job that is stopped for long.
 ///
 /// # Errors
 /// [`RmaError::Refused`] when the specification makes no sense, and when this process itself lacks something (files,
@@ -80,7 +81,7 @@ pub(crate) fn lead(spec: &RunSpec, layout: Layout, key: JobKey, channels: Vec<Ch
 
 type Signals = SignalDelivery<UnixStream, SignalOnly>;
 
-/// Catches the signals to pass on, except those that whoever started us wants ignored (`nohup`, a shell's `&`).
+/// Catches the signals to pass on, except those that the caller has ignored (`nohup`, a shell's `&`).
 fn passed_on_signals() -> Result<Signals> {
     let io = |e| RmaError::io("catch signals", e);
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -95,7 +96,7 @@ fn passed_on_signals() -> Result<Signals> {
 struct Launcher<'a> {
     spec: &'a RunSpec,
     layout: Layout,
-    /// What the nodes have of their own, until they are gone.
+    /// Resources of the nodes, until they are gone.
     parts: Parts,
     /// The control groups in which the job runs, as far as it runs on this machine.
     surroundings: Surroundings,
@@ -114,7 +115,7 @@ struct Launcher<'a> {
     losses: survive::Losses,
     /// Others have started the ranks: these are told why the job ends.
     is_joined: bool,
-    /// All that is known is a complaint: until when somebody may say more.
+    /// Deadline for a better cause, while only a complaint is known.
     hesitates: Option<Instant>,
     any_joined: bool,
     /// The first rank that ended with 0 without finalising, and when that became a problem.
@@ -135,7 +136,7 @@ struct Exiting {
     since: Instant,
     /// The status of the job: the first that is not 0, of ranks that exit of themselves.
     code: u8,
-    /// How many ranks have said so.
+    /// Number of ranks that have reported it.
     ranks: u32,
     /// The others were asked to end.
     asked: bool,
@@ -188,7 +189,7 @@ impl<'a> Launcher<'a> {
         Ok(self.verdict.with_unending(status))
     }
 
-    /// How the job has ended, as far as is known.
+    /// Returns the job's status, as far as is known.
     fn status(&self) -> JobStatus {
         match self.exiting {
             Some(exiting) if !self.verdict.failed() => JobStatus { code: exiting.code, message: None },
@@ -584,7 +585,8 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Hands on what all ranks have contributed, once they have. Where a node is lost, nothing is: daemons say so to their ranks.
+    /// Hands on what all ranks have contributed, once they have. If a node is lost, nothing is: daemons tell
+    /// their ranks.
     fn gather_if_all(&mut self) {
         if self.goes_on() || !self.nodes.iter().all(|node| node.contributions.is_some()) {
             return;
@@ -613,7 +615,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Says that a process has been stopped for long. Whether that was on purpose only users know.
+    /// Says that a process has been stopped for long. Only users know if that was on purpose.
     fn tell_stop(&mut self, who: &str, pid: u32) {
         let line = OneLine(format!(
             "warning: {who} has been stopped for {} s, and the job waits for it; to go on: kill -CONT {pid}; to end the \
@@ -767,7 +769,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Every node is ready: tell all where everybody listens.
+    /// Tells all nodes, once they are ready, the addresses of the listeners.
     fn start_ranks(&mut self) {
         let several_hosts = self.nodes.iter().any(|node| node.host != self.nodes[0].host);
         let unreachable = |node: &&NodeLink| node.addresses.iter().any(|address| address.ip().is_loopback());

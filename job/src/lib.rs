@@ -1,7 +1,7 @@
 //! Start-up and end of a job.
 //!
-//! What runs above asks a [`Bootstrap`] who it is and tells it of the end; [`bootstrap`] has the implementations, and says how to add
-//! one. The rest of this crate is the one behind `vgas run`.
+//! The layer above asks a [`Bootstrap`] for its identity and reports the end to it; [`bootstrap`] has the
+//! implementations, and says how to add one. The rest of this crate is the one behind `vgas run`.
 //!
 //! Ranks that `srun`, `mpirun` or the like have started make their daemons themselves ([`join_started`]); otherwise there are
 //! three kinds of processes: the *launcher* ([`run`], in `vgas run`), one *daemon* per node ([`node_main`], in
@@ -33,8 +33,8 @@
 //!   channel to the launcher closes. A rank's group is killed by the kernel when its daemon is gone (the lifeline, see
 //!   `system.rs`). Processes that left their group are adopted by the daemon and killed at the end; only when the
 //!   daemon itself is killed can such a process survive. Shared memory consists of anonymous files.
-//! * *The key is never visible.* It travels over inherited sockets, or inside the ssh channel. Where others start the ranks, it passes
-//!   through them, and is visible to the user's own processes.
+//! * *The key is never visible.* It travels over inherited sockets, or inside the ssh channel. If ranks are
+//!   started externally, it passes through their starter, and is visible to the user's own processes.
 //! * *Exit 0 without [`Bootstrap::finalize`]* is fine for programs of which no rank joins (any command can be run). When
 //!   some rank has joined, a rank that leaves without finalising may be waited for for ever: the others have one second
 //!   to end as well, then the job fails.
@@ -42,8 +42,8 @@
 //! * *Bounded end.* A process that waits within the kernel (for a disk that does not answer) cannot be ended by anybody. The
 //!   launcher gives it up a second after SIGKILL, names it, and ends with a status that is not 0. A process that is ending and gives its
 //!   memory back has no limit.
-//! * *What is stopped is waited for*, because somebody may look at it with a debugger; after fifteen seconds the launcher says,
-//!   once, which rank or daemon it is.
+//! * *A stopped process is waited for*, because it may be under a debugger; after fifteen seconds the
+//!   launcher reports, once, which rank or daemon it is.
 //! * *Bounded start.* Every node is ready within [`RunSpec::connect_timeout`] or the job fails, saying which is not. After
 //!   five seconds a line says what the start waits for.
 //!
@@ -90,34 +90,34 @@ use std::time::Duration;
 /// Between the request to end and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_millis(500);
 
-/// How long the other ranks of a job may go on after one left without finalising.
+/// Grace of the other ranks after one left without finalising.
 const LEAVE_GRACE: Duration = Duration::from_secs(1);
 
-/// How long the other ranks of a job may go on after one has called [`Bootstrap::exit`]: what lies between the exits of
-/// ranks that came out of a barrier together, on a busy machine, and some output.
+/// Grace of the other ranks after one has called [`Bootstrap::exit`]: covers the time between the exits of
+/// ranks that left a barrier together, on a busy machine, and some output.
 const EXIT_GRACE: Duration = Duration::from_secs(1);
 
-/// How long a job whose ranks others have started waits for a cause, when all that is known is what was seen of others: the ranks
-/// are told once why they end.
+/// Time that an externally started job waits for a cause, while only complaints are known: the ranks are told
+/// once why they end.
 const COMPLAINT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How often both sides of an ssh channel say that they are there.
+/// Interval of the keep-alives on both sides of an ssh channel.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Silence on an ssh channel after which the other side is given up: several lost signs of life, and less than TCP's
 /// own timeout by far.
 const ALIVE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long a job may take to start before a line says what it waits for.
+/// Duration of a job's start after which a line says what it waits for.
 const WAIT_IS_TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// The same of a conduit that is being opened.
 const SLOW_CONDUIT_IS_TOLD_AFTER: Duration = Duration::from_secs(2);
 
-/// How long a process may be stopped before that is said.
+/// Duration of a process's stop after which it is reported.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long a process may take to end after SIGKILL without using a processor. It frees its memory with one.
+/// Time that a process may take to end after SIGKILL without using a processor. It frees its memory with one.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why ranks would wait for each other for ever.

@@ -1,5 +1,5 @@
-//! Where the processes of a node accept connections: one listener each, bound by the daemon before any rank runs, so
-//! that every address is known and answering when the first rank connects.
+//! Listeners of a node's processes: one each, bound by the daemon before any rank runs, so that every address
+//! is known and answering when the first rank connects.
 
 #![forbid(unsafe_code)]
 
@@ -67,7 +67,8 @@ fn address(listen: &Listen) -> Result<IpAddr> {
     Ok(reached.or_else(own_name_address).unwrap_or(Ipv4Addr::LOCALHOST.into()))
 }
 
-/// What this host's name means to itself; where that is loopback, or nothing, the address of an interface that leads elsewhere.
+/// Resolves this host's name; if that is loopback, or nothing, returns the address of an interface that leads
+/// elsewhere.
 fn own_name_address() -> Option<IpAddr> {
     let named = (host(), 0).to_socket_addrs().into_iter().flatten().map(|address| address.ip());
     let others = interface_addresses().into_iter().map(|(_, address)| address).filter(|ip| ip.is_ipv4());

@@ -1,4 +1,4 @@
-//! What a process of a job knows about it.
+//! Membership of a process in its job.
 
 #![forbid(unsafe_code)]
 
@@ -18,12 +18,12 @@ use vgas_rma::domain::Domain;
 use vgas_rma::error::{Result, RmaError};
 use vgas_rma::key::JobKey;
 
-/// What a rank, or the agent of a node, knows about its job.
+/// Membership of a rank, or of a node's agent, in its job.
 #[derive(Debug)]
 pub struct Membership {
-    /// Who this is, and the line to those who have started it.
+    /// Its identity, and the line to its starter.
     pub bootstrap: Arc<dyn Bootstrap>,
-    /// What proves to other processes that this one belongs to the job.
+    /// Proves to other processes that this one belongs to the job.
     pub key: JobKey,
     /// The conduit between nodes, by name.
     pub conduit: String,
@@ -31,20 +31,20 @@ pub struct Membership {
     pub settings: BTreeMap<String, String>,
     /// The memory shared with the other processes of the node, or of the job.
     pub domain: Arc<Domain>,
-    /// Where the conduit between nodes accepts connections; absent when none does: one domain holds
-    /// all processes of the job.
+    /// Listener of the conduit between nodes; absent if there is none: one domain holds all processes of the
+    /// job.
     pub listener: Option<TcpListener>,
-    /// Where each peer listens, by peer; empty when none does.
+    /// Address of each peer's listener, by peer; empty if there are none.
     pub addresses: Vec<SocketAddr>,
 }
 
 impl Membership {
-    /// Who this is.
+    /// Returns its identity.
     pub fn place(&self) -> &Place {
         self.bootstrap.place()
     }
 
-    /// Which rank runs where.
+    /// Returns the assignment of ranks to nodes.
     pub fn layout(&self) -> &Layout {
         &self.place().layout
     }

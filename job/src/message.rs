@@ -1,4 +1,4 @@
-//! What launcher, node daemons and ranks say to each other. See [`super`] for the order, [`super::control`] for the
+//! Messages of launcher, node daemons and ranks. See [`super`] for the order, [`super::control`] for the
 //! frames. A change here is a change of the protocol: raise the version in `control.rs`.
 
 #![forbid(unsafe_code)]
@@ -14,7 +14,7 @@ use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::domain::DomainSpec;
 use vgas_rma::key::JobKey;
 
-/// What every process of a job is told.
+/// Description of the job for each of its processes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct JobDescription {
     pub(crate) layout: Layout,
@@ -23,7 +23,7 @@ pub(crate) struct JobDescription {
     pub(crate) settings: BTreeMap<String, String>,
 }
 
-/// What the daemon of a node is told.
+/// Description of a node for its daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NodeDescription {
     pub(crate) job: JobDescription,
@@ -47,7 +47,7 @@ pub(crate) struct NodeDescription {
     pub(crate) group: Option<PathBuf>,
 }
 
-/// Who makes the files of the node's domain.
+/// Maker of the files of the node's domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum DomainOrigin {
     /// The node's daemon.
@@ -56,7 +56,7 @@ pub(crate) enum DomainOrigin {
     Launcher,
 }
 
-/// Where the output of ranks goes.
+/// Destination of the ranks' output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Output {
     /// To the daemon's own standard output and error, which are the launcher's.
@@ -68,14 +68,14 @@ pub(crate) enum Output {
     Forward,
 }
 
-/// Where rank 0 reads; the others, and the rank 0 of other nodes, read nothing.
+/// Source of rank 0's input; the other ranks read nothing, even those with number 0 on other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Input {
     /// Nothing.
     Null,
     /// The daemon's own standard input, which is the launcher's.
     Inherit,
-    /// What comes in [`ToNode::Input`].
+    /// The bytes of [`ToNode::Input`].
     Forward,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Why {
     pub(crate) code: u8,
 }
 
-/// A job of ranks that others have started, for who leads it.
+/// An externally started job, for its leader.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Lead {
     pub(crate) ranks: u32,
@@ -146,13 +146,13 @@ pub(crate) enum FromNode {
     Finalise,
     /// A rank has ended.
     Exited(RankExit),
-    /// A rank or the agent ends the job, perhaps for what happened to somebody else.
+    /// A rank or the agent ends the job, perhaps for the failure of another process.
     Abort { from: Peer, message: String, code: u8, is_complaint: bool },
     /// A rank exits, and the job with it.
     Exit { code: u8 },
-    /// What a rank wrote; empty at the end of the stream.
+    /// Output of a rank; empty at the end of the stream.
     Output { rank: Rank, stream: Stream, bytes: Vec<u8> },
-    /// A rank has been stopped for a while, as by SIGSTOP; everybody waits for it.
+    /// A rank has been stopped for a while, as by SIGSTOP; the job waits for it.
     Suspended { rank: Rank, pid: u32 },
     /// These ranks have been killed and do not end: the kernel does not let them.
     Unending(Vec<(Rank, u32)>),
@@ -166,7 +166,7 @@ pub(crate) enum FromNode {
     Broken(Peer),
 }
 
-/// Which of its two streams a rank wrote to.
+/// Output stream of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Stream {
     /// Standard output.
@@ -175,7 +175,7 @@ pub(crate) enum Stream {
     Error,
 }
 
-/// How a process ended.
+/// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Exit {
     /// By itself.
@@ -186,7 +186,7 @@ pub(crate) enum Exit {
     Unseen,
 }
 
-/// How a rank ended.
+/// End of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankExit {
     pub(crate) rank: Rank,
@@ -215,7 +215,7 @@ pub(crate) enum ToRank {
     Prepare { conduit: String },
 }
 
-/// What a rank is told when it joins.
+/// Message to a rank that joins.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Welcome {
     pub(crate) job: JobDescription,
@@ -234,11 +234,12 @@ pub(crate) enum FromRank {
     Join,
     /// My contribution to an allgather.
     Gather(Vec<u8>),
-    /// I need nobody any more.
+    /// The rank is done.
     Finalise,
     /// End the job.
     Abort { message: String, code: u8, is_complaint: bool },
-    /// I am about to exit with this status, which is to be the job's; tell me (`Finalised`) when everybody is.
+    /// The rank is about to exit with this status, which is to be the job's; the daemon answers (`Finalised`)
+    /// when every rank is.
     Exit { code: u8 },
     /// I have lost my connection to this peer, and wait for what becomes of it.
     Broken(Peer),

@@ -40,8 +40,8 @@ use vgas_rma::error::{Result, RmaError};
 /// Output of ranks that may wait in the daemon for a launcher that does not take it; then the ranks wait.
 const QUEUED_BYTES_MAX: usize = 1 << 20;
 
-/// How long, after every rank has ended, the daemon waits for the rest of their output and for processes that left
-/// their group. Both are normally there at once.
+/// Time, after every rank has ended, that the daemon waits for the rest of their output and for processes
+/// that left their group. Both are normally there at once.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// See [`crate::node_main`].
@@ -152,7 +152,7 @@ pub(crate) struct Node {
     ending: Ending,
     /// When to kill, after having terminated.
     kill_at: Option<Instant>,
-    /// When who was killed and still runs is given up.
+    /// Deadline after which killed processes that still run are given up.
     give_up_at: Option<Instant>,
     /// Some cannot be ended.
     gave_up: bool,
@@ -161,7 +161,7 @@ pub(crate) struct Node {
     joined_reported: bool,
     /// The launcher was killed.
     is_orphan: bool,
-    /// What ranks have told each other by PMI-1.
+    /// Values that ranks have exchanged by PMI-1.
     space: Space,
     output_buffer: Vec<u8>,
     /// Since when no rank runs.
@@ -176,7 +176,7 @@ enum ServiceState {
     Stopped,
 }
 
-/// What the event loop does next.
+/// Next action of the event loop.
 enum Next {
     Continue,
     Leave(u8),
@@ -388,7 +388,7 @@ impl Node {
         }
     }
 
-    /// How long to sleep at most.
+    /// Returns the longest time to sleep.
     fn timeout(&self, channel: &Channel) -> Option<Duration> {
         let now = Instant::now();
         let alive = (!channel.sender.carries_files()).then_some(ALIVE_INTERVAL);
@@ -647,8 +647,8 @@ impl Node {
         Ok(())
     }
 
-    /// Where a node is lost, nothing is gathered of all ranks any more: who waits for it hears so at once, by empty shares. The others may
-    /// have heard of the loss before, and not come.
+    /// Ends gathering if a node is lost: waiting ranks are answered at once, with empty shares. The others
+    /// may have heard of the loss before, and not come.
     fn answer_gatherers(&mut self) {
         let nothing = ToRank::Gathered(vec![Vec::new(); self.description.job.layout.ranks() as usize]);
         for rank in &mut self.ranks {
@@ -782,7 +782,7 @@ impl Node {
         Ok(Next::Leave(0))
     }
 
-    /// Whether a rank that was killed is giving its memory back, which may take long.
+    /// Returns true if a killed rank is freeing its memory, which may take long.
     fn ranks_are_ending(&mut self) -> bool {
         let left = self.ranks.iter_mut().filter(|rank| rank.runs());
         left.map(|rank| rank.end_progress.advances(rank.pid())).fold(false, |any, advances| any | advances)

@@ -23,13 +23,13 @@ use std::time::{Duration, Instant};
 use vgas_rma::address::NodeId;
 use vgas_rma::error::{Result, RmaError};
 
-/// How much of what ssh says is kept for the message that explains why it failed.
+/// Bytes of ssh's messages kept for the error if it fails.
 const STDERR_BYTES_MAX: usize = 8 << 10;
 
-/// How long a process that has said its last word, or was killed, may take to end.
+/// Time that a process that has sent its last message, or was killed, may take to end.
 pub(super) const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How far a node is.
+/// Progress of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Not ready yet.
@@ -47,21 +47,21 @@ pub(super) struct NodeLink {
     pub(super) phase: Phase,
     pub(super) channel: Channel,
     pub(super) addresses: Vec<SocketAddr>,
-    /// What its ranks gave to the allgather that is in flight.
+    /// Its ranks' contributions to the allgather in flight.
     pub(super) contributions: Option<Vec<Vec<u8>>>,
-    /// What its ranks have put, when all of them wait in a barrier of PMI-1.
+    /// Values put by its ranks, when all of them wait in a barrier of PMI-1.
     pub(super) fence: Option<Vec<(String, String)>>,
     pub(super) finalised: bool,
     /// The process that was started for it, here; none when others have.
     child: Option<Child>,
     over_ssh: bool,
-    /// What it was started by, when that is not this process.
+    /// The command that started it, if it was not this process.
     starter: &'static str,
-    /// Whether the child has been waited for.
+    /// True if the child has been waited for.
     reaped: bool,
-    /// What the command over which it was reached says, when it is ssh or srun.
+    /// Standard error of the command over which it was reached, if it is ssh or srun.
     stderr: Option<OwnedFd>,
-    /// What was said before the node was ready.
+    /// Text received before the node was ready.
     stderr_text: Vec<u8>,
     heard: Instant,
     pub(super) stop: Suspension,
@@ -146,7 +146,7 @@ impl NodeLink {
         self.channel.sender.send_with_files(&ToNode::Describe(Box::new(description)), files)
     }
 
-    /// What to wait for.
+    /// Adds the files to poll.
     pub(super) fn poll_files<'a>(&'a self, listening: bool, files: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
         if let Some(stderr) = &self.stderr {
             files.push((stderr.as_fd(), PollFlags::IN));
@@ -177,8 +177,8 @@ impl NodeLink {
         Ok((messages, arrival != Arrival::End))
     }
 
-    /// What ssh, or the daemon at its other end, has written to standard error and is to be shown. What comes before
-    /// the node is ready is kept for [`NodeLink::lose`], and shown when it is.
+    /// Takes the text of ssh, or of the daemon at its other end, on standard error that is to be shown. Text
+    /// from before the node is ready is kept for [`NodeLink::lose`], and shown when it is.
     pub(super) fn take_stderr(&mut self) -> Vec<u8> {
         let mut piece = [0; 4096];
         while let Some(stderr) = &self.stderr {
@@ -200,7 +200,7 @@ impl NodeLink {
         }
     }
 
-    /// Whether nothing has been heard over ssh for too long.
+    /// Returns true if nothing has been heard over ssh for too long.
     pub(super) fn is_silent(&self) -> bool {
         self.phase == Phase::Ready && self.heard.elapsed() > ALIVE_TIMEOUT
     }
@@ -267,13 +267,14 @@ impl NodeLink {
         String::from_utf8_lossy(&without_remarks(&self.stderr_text)).trim().to_owned()
     }
 
-    /// Waits for the daemon's process, which has nothing to do any more, until a moment. Whether it has ended.
+    /// Waits for the daemon's process, which has nothing to do any more, until a moment. Returns true if it
+    /// has ended.
     pub(super) fn ends_by(&mut self, deadline: Instant) -> bool {
         self.exit_within(deadline.saturating_duration_since(Instant::now()));
         self.reaped
     }
 
-    /// Whether the daemon's process, which has not ended, is giving its memory back.
+    /// Returns true if the daemon's process, which has not ended, is freeing its memory.
     pub(super) fn is_ending(&mut self) -> bool {
         let child = self.child.as_ref().filter(|_| !self.reaped).map(Child::id);
         child.is_some_and(|pid| self.end_progress.advances(pid))
@@ -286,7 +287,7 @@ impl NodeLink {
         }
     }
 
-    /// How the process ended, if it does within `time`.
+    /// Waits for the process's end; none if it does not come within `time`.
     fn exit_within(&mut self, time: Duration) -> Option<Exit> {
         // Without pidfds (before Linux 5.3) there is nothing to wait for with a bound.
         let child = self.child.as_ref().map(Pid::from_child);
@@ -341,8 +342,8 @@ fn command(words: &[OsString]) -> Command {
     command
 }
 
-/// What of the surroundings would make of one task on one node something else: options of srun that an allocation, or its user, has
-/// given to all steps, and what would change the bytes of the channel.
+/// Environment that would make something else of one task on one node: options of srun that an allocation, or
+/// its user, has given to all steps, and those that would change the bytes of the channel.
 const OPTIONS_OF_STEPS: [&str; 23] = [
     "SLURM_CPUS_PER_TASK",
     "SLURM_CPU_BIND",
@@ -369,10 +370,10 @@ const OPTIONS_OF_STEPS: [&str; 23] = [
     "SRUN_CPUS_PER_TASK",
 ];
 
-/// What srun remarks on an option that is for sites which bind tasks to cores, where a site does not.
+/// Remark of srun on an option for sites that bind tasks to cores, on a site that does not.
 const REMARK: &str = "cluster configuration lacks support for cpu binding";
 
-/// What was said, without the lines that tell nobody anything.
+/// Returns the text without meaningless lines.
 fn without_remarks(text: &[u8]) -> Vec<u8> {
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     lines.filter(|line| !line.trim_ascii_end().ends_with(REMARK.as_bytes())).flatten().copied().collect()

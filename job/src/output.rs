@@ -1,6 +1,6 @@
-//! What ranks write, on its way to the launcher's standard output and error: whole lines, with or without a label, so that
-//! ranks that fail together do not write into each other's. Standard output without labels is passed on as it is, since
-//! it may be no text.
+//! The ranks' output, on its way to the launcher's standard output and error: whole lines, with or without a
+//! label, so that ranks that fail together do not write into each other's. Standard output without labels is
+//! passed on as it is, since it may be no text.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ pub(crate) struct Outputs {
     partial: BTreeMap<(Rank, Stream), Vec<u8>>,
     /// By stream.
     waiting: [VecDeque<u8>; 2],
-    /// By stream: nobody reads it any more.
+    /// By stream: its reader is gone.
     closed: [bool; 2],
     /// By stream: the last byte was no newline.
     mid_line: [bool; 2],
@@ -113,7 +113,7 @@ impl Outputs {
         self.waiting.iter().map(VecDeque::len).sum()
     }
 
-    /// Whether something waits for this stream.
+    /// Returns true if output waits for this stream.
     pub(crate) fn waits(&self, stream: Stream) -> bool {
         !self.waiting[stream as usize].is_empty()
     }

@@ -3,10 +3,10 @@
 //!
 //! # Rules
 //!
-//! 1. *Types.* Functions and structures are declared as in `pmix_common.h`. What only the library makes (a value) is read no
-//!    further than its tag and the member that the tag says.
-//! 2. *Life.* The library is never unloaded: it has threads of its own. What it gives is freed once, by `free` as its header's
-//!    macros do, after it has been copied.
+//! 1. *Types.* Functions and structures are declared as in `pmix_common.h`. Structures made only by the
+//!    library (a value) are read no further than their tag and the member that the tag names.
+//! 2. *Life.* The library is never unloaded: it has threads of its own. Its allocations are freed once, by
+//!    `free` as its header's macros do, after they have been copied.
 //! 3. *Text.* A string of the library is read to its end, but no further than a bound; what is passed to it ends with a zero.
 //! 4. *Threads.* One thread makes all calls, one after another ([`crate::pmi`] has one for it, because a call has no bound of its own). The
 //!    last may come from the thread that ends the process, when no other is in flight.
@@ -87,7 +87,7 @@ pub(crate) struct Session {
     me: Process,
 }
 
-/// Whether a library of PMIx can be loaded, and which; otherwise why not.
+/// Checks that a library of PMIx can be loaded; returns its name, or the reason.
 pub(crate) fn library_name() -> Result<&'static str, String> {
     load().map(|(_, name)| name)
 }
@@ -151,7 +151,7 @@ impl Session {
         self.me.rank
     }
 
-    /// How many processes the job has.
+    /// Returns the number of processes of the job.
     pub(crate) fn ranks(&self) -> Result<u32, String> {
         self.get(RANK_WILDCARD, c"pmix.job.size", |value| match value.tag {
             // SAFETY: rule 1: the tag says that it is this.
@@ -160,7 +160,7 @@ impl Session {
         })
     }
 
-    /// Leaves a value for others, who see it after [`Session::meet`].
+    /// Publishes a value for other ranks, which see it after [`Session::meet`].
     pub(crate) fn put(&self, key: &str, value: &str) -> Result<(), String> {
         let text = |text: &str| CString::new(text).map_err(|_| "a zero in a text".to_owned());
         let (key, text) = (text(key)?, text(value)?);
@@ -189,7 +189,7 @@ impl Session {
         self.checked(code, "PMIx_Fence")
     }
 
-    /// What a rank has put.
+    /// Returns a rank's value.
     pub(crate) fn fetch(&self, rank: u32, key: &str) -> Result<String, String> {
         let key = CString::new(key).map_err(|_| "a zero in a key".to_owned())?;
         self.get(rank, &key, |value| {
@@ -265,8 +265,8 @@ mod tests {
     use super::*;
     use std::mem::{offset_of, size_of};
 
-    /// Goal: the structures are those of the header. Where PMIx is not installed, the numbers that a compiler found in 4.2's
-    /// stand for it.
+    /// Goal: the structures are those of the header. If PMIx is not installed, the numbers that a compiler
+    /// found in 4.2's stand for it.
     #[test]
     fn structures_are_as_in_the_header() {
         let ours = [

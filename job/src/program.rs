@@ -1,4 +1,4 @@
-//! Where a program is, and why one could not be started, in words that help.
+//! Finds a program, and explains why one could not be started.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +28,7 @@ pub(crate) fn find(program: &OsStr, directory: &Path) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| directory.join(folder).join(program)).find(|it| it.is_file())
 }
 
-/// What a program lacks that is there itself: the system says of both that they are not found.
+/// Returns the missing part of a program that itself exists: the system reports both as not found.
 fn missing_part(program: &OsStr, directory: &Path) -> Option<String> {
     let mut start = Vec::new();
     // Opening a pipe would wait.

@@ -27,13 +27,13 @@ pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
 
 /// One rank of this node.
 pub(crate) struct RankProcess {
-    /// Of a guest, before the job has begun, the starter's number.
+    /// For a guest, before the job has begun, the starter's number.
     pub(crate) rank: Rank,
     pid: Option<Pid>,
     /// `None` once the rank has closed it.
     pub(crate) channel: Option<Channel>,
     hold: Hold,
-    /// What it is served of PMI-1, if anything.
+    /// Its PMI-1 client, if it has one.
     pub(crate) pmi: Option<Client>,
     /// Standard output and error, when they are forwarded and not at their end.
     pub(crate) outputs: [Option<OwnedFd>; 2],
@@ -46,7 +46,7 @@ pub(crate) struct RankProcess {
     pub(crate) exit: Option<RankExit>,
 }
 
-/// What the daemon has of a rank's process.
+/// The daemon's handle of a rank's process.
 enum Hold {
     /// Its child. The lifeline's closing kills the rank's group, see [`system::spawn_rank`].
     Child { _lifeline: OwnedFd },
@@ -68,7 +68,7 @@ pub(crate) struct Suspension {
     told: bool,
 }
 
-/// What a process that is ending has used of a processor. It frees its memory then, which takes long for a large one on a busy
+/// Processor use of an ending process. It frees its memory then, which takes long for a large one on a busy
 /// machine, and must not be taken for a process that waits within the kernel.
 #[derive(Debug, Default)]
 pub(crate) struct EndProgress {
@@ -76,7 +76,7 @@ pub(crate) struct EndProgress {
 }
 
 impl EndProgress {
-    /// Whether the process is ending, and has used a processor, or was ready to, since the last call.
+    /// Returns true if the process is ending, and has used a processor, or was ready to, since the last call.
     pub(crate) fn advances(&mut self, pid: u32) -> bool {
         let stat = |path: String| std::fs::read_to_string(path).ok().and_then(|text| Stat::parse(&text));
         let Some(process) = stat(format!("/proc/{pid}/stat")).filter(|stat| stat.is_exiting) else {
@@ -92,7 +92,7 @@ impl EndProgress {
     }
 }
 
-/// What `/proc/PID/stat` says of a process or a thread.
+/// Contents of `/proc/PID/stat` of a process or a thread.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     is_running: bool,
@@ -115,12 +115,12 @@ impl Stat {
     }
 }
 
-/// How far a rank is.
+/// Progress of a rank.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) joined: bool,
     pub(crate) welcomed: bool,
-    /// What it gave to the allgather that is in flight.
+    /// Its contribution to the allgather in flight.
     pub(crate) contribution: Option<Vec<u8>>,
     /// It waits for what all have given.
     pub(crate) gathers: bool,
@@ -137,7 +137,7 @@ pub(crate) struct RankInput {
     at_end: bool,
 }
 
-/// What the daemon is doing to its ranks: tells whether an end was the rank's own.
+/// The daemon's way of ending its ranks: tells if an end was the rank's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// Nothing.
@@ -328,12 +328,13 @@ impl RankProcess {
         }
     }
 
-    /// Whether the process runs.
+    /// Returns true if the process runs.
     pub(crate) fn runs(&self) -> bool {
         self.exit.is_none()
     }
 
-    /// Sends a signal to the rank and everything in its group. Of a guest, to the process alone: its group is the starter's.
+    /// Sends a signal to the rank and everything in its group. For a guest, to the process alone: its group
+    /// is the starter's.
     pub(crate) fn signal(&self, signal: Signal) {
         match (&self.hold, self.pid) {
             _ if !self.runs() => {}
@@ -388,7 +389,7 @@ impl RankProcess {
         RankExit { rank: self.rank, pid: self.pid(), exit, joined, finalised, by_itself }
     }
 
-    /// Whether others may wait for it, and whether it has said that they need not: in the job, or in PMI-1.
+    /// Returns if others may wait for it, and if it has released them: in the job, or in PMI-1.
     pub(crate) fn has_joined_and_finalised(&self) -> (bool, bool) {
         match &self.pmi {
             _ if self.progress.joined => (true, self.progress.finalised || self.progress.exits),
@@ -417,7 +418,7 @@ impl Suspension {
         self.since.filter(|_| !self.told).map(|since| since + STOP_TIMEOUT)
     }
 
-    /// Whether to say it now: once.
+    /// Returns true if it is to be told now: once.
     pub(crate) fn take_due(&mut self) -> bool {
         let due = self.due().is_some_and(|due| due <= Instant::now());
         self.told |= due;
@@ -437,7 +438,7 @@ fn tell_of_pmi(command: &mut Command, node: &NodeDescription, rank: Rank, file: 
     }
 }
 
-/// How a process ended, from what the system says.
+/// Converts the system's exit status.
 pub(crate) fn exit_of(status: rustix::process::WaitStatus) -> Exit {
     match (status.exit_status(), status.terminating_signal()) {
         (_, Some(signal)) => Exit::Signal(signal),
@@ -453,7 +454,7 @@ impl RankInput {
         self.flush()
     }
 
-    /// Whether to wait until the pipe has room.
+    /// Returns true if it waits until the pipe has room.
     pub(crate) fn waits(&self) -> bool {
         self.pipe.is_some() && !self.waiting.is_empty()
     }

@@ -1,4 +1,4 @@
-//! A line for people who wait.
+//! A line for users that wait.
 
 #![forbid(unsafe_code)]
 
@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use vgas_rma::say;
 
-/// Tells what this process waits for, once, unless it is dropped before. Standard error may be a pipe that nobody reads: so a
-/// thread of its own tells it.
+/// Tells what this process waits for, once, unless it is dropped before. Standard error may be a pipe without
+/// a reader: so a thread of its own writes it.
 pub(crate) struct Reminder(Arc<Shared>);
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! What runs in a node's daemon beside the ranks: in a whole vgas job, the agent of the node.
+//! The service beside the ranks in a node's daemon: in a whole vgas job, the agent of the node.
 
 #![forbid(unsafe_code)]
 
@@ -66,12 +66,12 @@ impl Stop {
         let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
     }
 
-    /// Whether the service is to end.
+    /// Returns true if the service is to end.
     pub fn requested(&self) -> bool {
         self.0.requested.load(Ordering::Acquire)
     }
 
-    /// Readable from the request on: for the service's event loop. Nobody reads it empty.
+    /// Readable from the request on: for the service's event loop. It is never read empty.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }

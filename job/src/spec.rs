@@ -1,4 +1,4 @@
-//! What a job is made of, as its starter says it, and how it ended.
+//! Specification of a job, as its starter gives it, and its outcome.
 
 #![forbid(unsafe_code)]
 
@@ -21,12 +21,12 @@ pub const RANKS_MAX: u32 = 4096;
 /// Most ranks per core of a machine. Ranks that wait sleep, so several per core work; this many do not.
 pub const RANKS_PER_CORE_MAX: u32 = 64;
 
-/// What to run, where, and what every process of the job is told.
+/// Program, placement, and the description for every process of the job.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
     /// The program of every rank: a path, or a name that is looked for in `PATH`.
     pub program: OsString,
-    /// What the program is called (its first word, `argv[0]`); the same as `program` when none.
+    /// Name of the program (its first word, `argv[0]`); the same as `program` if none.
     pub name: Option<OsString>,
     /// Its arguments.
     pub arguments: Vec<OsString>,
@@ -40,20 +40,20 @@ pub struct RunSpec {
     pub settings: BTreeMap<String, String>,
     /// Variables that every rank gets in addition to the environment its daemon has.
     pub environment: Vec<(OsString, OsString)>,
-    /// The shared regions of all peers of the job (see [`RunSpec::layout`] for who that is). Each domain gets those
-    /// of its members.
+    /// The shared regions of all peers of the job (see [`RunSpec::layout`] for the peers). Each domain gets
+    /// those of its members.
     pub regions: Vec<RegionSpec>,
     /// Bytes of one ring of the `smp` conduit.
     pub ring_bytes: u64,
     /// Bytes that virtual nodes have in common ([`DomainSpec::common_bytes`]); 0 when there are hosts.
     pub common_bytes: u64,
-    /// What virtual nodes have of their own; the default when there are hosts.
+    /// Resources of virtual nodes; the default if there are hosts.
     pub own: Own,
     /// One host a node. Empty: all nodes are virtual nodes of this machine.
     pub hosts: Vec<String>,
-    /// How many ranks each node has; empty: as many on each, or one more on the first.
+    /// Number of ranks of each node; empty: as many on each, or one more on the first.
     pub placement: Vec<u32>,
-    /// How a daemon is started on a host.
+    /// Command that starts a daemon on a host.
     pub starter: Starter,
     /// The command that runs [`super::node_main`], on this machine and on every host.
     pub daemon: Vec<OsString>,
@@ -64,19 +64,19 @@ pub struct RunSpec {
     pub interface: Option<String>,
     /// Begin every line of output with the rank that wrote it.
     pub label: bool,
-    /// Whether rank 0 reads the launcher's standard input.
+    /// True if rank 0 reads the launcher's standard input.
     pub input: bool,
-    /// Whether ranks are served PMI-1, so that MPICH programs among them are ranks of one MPI.
+    /// True if ranks are served PMI-1, so that MPICH programs among them are ranks of one MPI.
     pub pmi: bool,
     /// Within what time every node must be ready to start its ranks.
     pub connect_timeout: Duration,
-    /// Whether the job goes on when a node is lost: every process is told of it, and what wants something of that node gets an
-    /// error. Needs the `tcp` conduit. A second node that is lost ends the job, and so does the first one where others have started
-    /// the ranks ([`join_started`](crate::join_started)).
+    /// True if the job continues when a node is lost: every process is told of it, and operations on that
+    /// node fail. Needs the `tcp` conduit. A second node that is lost ends the job, and so does the first one
+    /// where others have started the ranks ([`join_started`](crate::join_started)).
     pub survive: bool,
 }
 
-/// How a command is started on another host. The standard input and output of these words must reach it.
+/// Command that starts another on a remote host. The standard input and output of these words must reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Starter {
     /// As ssh does: these words, the host, and the command quoted for a shell.
@@ -103,7 +103,7 @@ impl Starter {
         }
     }
 
-    /// What it is called, to people.
+    /// Returns its name, for users.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Ssh(_) => "ssh",
@@ -113,12 +113,12 @@ impl Starter {
     }
 }
 
-/// Where the processes of a node listen for connections.
+/// Addresses at which the processes of a node listen for connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Listen {
     /// All nodes are on one machine: loopback serves.
     pub(crate) loopback: bool,
-    /// What ssh says of its connection is about this host: not where the daemon has come otherwise.
+    /// ssh's view of its connection is about this host: not if the daemon has come otherwise.
     pub(crate) by_ssh: bool,
     /// An address or the name of an interface, chosen by the user.
     pub(crate) interface: Option<String>,
@@ -126,7 +126,7 @@ pub(crate) struct Listen {
     pub(crate) ports: Option<(u16, u16)>,
 }
 
-/// What a job is made of whose ranks others start, as rank 0 says it: of [`RunSpec`], what is not about starting.
+/// Rank 0's description of an externally launched job: [`RunSpec`] without the launch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// As [`RunSpec::conduit`].
@@ -184,7 +184,7 @@ impl Default for Plan {
     }
 }
 
-/// How a job ended.
+/// Outcome of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
     /// The exit status for the launcher: 0 when every rank ended with 0; the code of the first rank that failed;
@@ -227,7 +227,7 @@ impl RunSpec {
         }
     }
 
-    /// Which rank runs where.
+    /// Returns the assignment of ranks to nodes.
     ///
     /// # Errors
     /// When the numbers of ranks, nodes and hosts make no sense.
@@ -315,12 +315,12 @@ impl RunSpec {
         !self.hosts.is_empty() && self.starter != Starter::Others && self.starter.words().is_empty()
     }
 
-    /// Whether one domain holds all processes of the job.
+    /// Returns true if one domain holds all processes of the job.
     pub(crate) fn one_domain(&self) -> bool {
         self.nodes == 1 || factory::find(&self.conduit).is_ok_and(Provider::is_domain)
     }
 
-    /// Where the processes of a job listen: nowhere when all share one domain.
+    /// Returns the addresses at which the processes of a job listen: none if all share one domain.
     pub(crate) fn listen(&self) -> Option<Listen> {
         (!self.one_domain()).then(|| Listen {
             loopback: self.hosts.is_empty() && self.own.network.is_none(),
@@ -378,7 +378,7 @@ impl JobStatus {
         self
     }
 
-    /// Whether every rank ended with 0.
+    /// Returns true if every rank ended with 0.
     pub fn success(&self) -> bool {
         self.code == 0
     }

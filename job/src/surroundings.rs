@@ -1,8 +1,8 @@
-//! What a rank is not to inherit: variables by which a process manager tells a process which of its ranks it is.
+//! Variables that a rank must not inherit: those by which a process manager tells a process its rank.
 //!
-//! Whoever starts `vgas run` may be one itself (`srun`, `mpirun`, a batch system), and the daemons of other nodes may be its tasks. An
-//! MPI in a rank would believe that it is that one process, all of them the same. What says where a job runs, or how an MPI is to
-//! behave, stays.
+//! The starter of `vgas run` may be one itself (`srun`, `mpirun`, a batch system), and the daemons of other
+//! nodes may be its tasks. An MPI in a rank would believe that it is that one process, all of them the same.
+//! Variables that say where a job runs, or how an MPI is to behave, stay.
 
 #![forbid(unsafe_code)]
 
@@ -58,7 +58,7 @@ const BEGINNINGS: &[&str] = &[
 /// Beginnings that have the others' and are parameters that users set.
 const KEPT: &[&str] = &["PMIX_MCA_"];
 
-/// Whether a variable tells a process which of somebody's ranks it is.
+/// Returns true if a variable tells a process its rank under a process manager.
 pub(crate) fn tells_of_a_rank(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| name.starts_with(beginning));

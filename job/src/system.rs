@@ -26,9 +26,10 @@ pub(crate) const CONTROL_VARIABLE: &str = "VGAS_CONTROL_FD";
 /// Starts the program of a rank, in a process group of its own, with its ends of the control socket and the lifeline, and of the line
 /// of PMI-1 if it has one.
 ///
-/// The *lifeline* is a socket that nobody ever writes to. The other end is held by the daemon; when that closes
-/// (however the daemon ends) the kernel sends SIGKILL to the whole group: also to processes that the rank started, and
-/// without a thread that watches. The parent-death signal covers the moment before the lifeline is armed.
+/// The *lifeline* is a socket that is never written to. The other end is held by the daemon; when that closes
+/// (however the daemon ends) the kernel sends SIGKILL to the whole group: also to processes that the rank
+/// started, and without a thread that watches. The parent-death signal covers the moment before the lifeline
+/// is armed.
 ///
 /// Must be called by the daemon's main thread: the parent-death signal is tied to the thread that forks.
 pub(crate) fn spawn_rank(
@@ -135,13 +136,14 @@ pub(crate) fn take_standard_stream(
     Ok(taken)
 }
 
-/// Whether this process may read its terminal, which only the foreground job may.
+/// Returns true if this process may read its terminal, which only the foreground job may.
 pub(crate) fn in_foreground(terminal: BorrowedFd<'_>) -> bool {
     // SAFETY: no memory is touched.
     unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }
 }
 
-/// A duplicate of a socket that this process has inherited by number, as its environment says. Whoever else uses the number keeps it.
+/// A duplicate of a socket that this process has inherited by number, as its environment says. Other users of
+/// the number keep it.
 pub(crate) fn inherited_socket(number: u32) -> Option<OwnedFd> {
     let number = RawFd::try_from(number).ok()?;
     socket_option(number, libc::SO_TYPE).filter(|&kind| kind == libc::SOCK_STREAM)?;
@@ -163,7 +165,7 @@ pub(crate) fn replace_inherited(number: u32, socket: BorrowedFd<'_>) -> io::Resu
     }
 }
 
-/// Who is at the other end of a local socket: the process (0 where it is out of sight) and its user.
+/// Returns the process at the other end of a local socket (0 if it is out of sight) and its user.
 pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut bytes = size_of_val(&peer) as libc::socklen_t;
@@ -183,7 +185,7 @@ pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
     }
 }
 
-/// Whether the program, or a library that it was started with, has something of this name.
+/// Returns true if the program, or a library that it was started with, has a symbol of this name.
 pub(crate) fn has_symbol(name: &std::ffi::CStr) -> bool {
     // SAFETY: rule 3: a string that lives as long as the call; what is found is not used.
     unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() }
@@ -295,7 +297,7 @@ pub(crate) fn spawn_within(
     command.spawn()
 }
 
-/// A new network namespace, which is there while somebody has it open or a process is in it.
+/// Makes a network namespace, which exists while it is open or a process is in it.
 pub(crate) fn new_network() -> io::Result<OwnedFd> {
     let made = std::thread::spawn(|| {
         // SAFETY: a number. It concerns this thread alone, which ends.
@@ -310,8 +312,8 @@ pub(crate) fn new_network() -> io::Result<OwnedFd> {
 /// `<linux/close_range.h>`: at exec.
 const CLOSE_RANGE_CLOEXEC: libc::c_uint = 1 << 2;
 
-/// Goes on in a child and ends this process, so that whoever has started it has no child left to wait for. For a process with one
-/// thread.
+/// Continues in a child and ends this process, so that its parent has no child left to wait for. For a
+/// process with one thread.
 pub(crate) fn go_apart() -> io::Result<()> {
     // SAFETY: rule 4: this process has one thread (its caller's duty), so that nobody holds a lock in the child.
     match unsafe { libc::fork() } {

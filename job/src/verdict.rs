@@ -1,4 +1,4 @@
-//! How a job ended, from what was seen of it: which of several failures was the cause, and the line that says so.
+//! Outcome of a job, from observations: the cause among several failures, and the line that reports it.
 //!
 //! A failure spreads faster than its report: when rank 2 is killed, rank 1 may have lost its connection, complained and
 //! exited before the daemon of rank 2 has seen anything. So causes have weights, and among equals the first counts.
@@ -9,7 +9,7 @@ use super::message::{Exit, RankExit};
 use super::spec::JobStatus;
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 
-/// What a process gets that touches shared memory which is gone.
+/// Signal of a process that touches shared memory which is gone.
 const SIGBUS: i32 = rustix::process::Signal::BUS.as_raw();
 
 /// Something that makes a job fail.
@@ -19,7 +19,7 @@ pub(crate) enum Cause {
     Rank(RankExit),
     /// A rank that joined, or that others wait for, ended with 0 but without finalising.
     Left(RankExit),
-    /// A rank or an agent asked for it. A complaint is of what happened to somebody else.
+    /// A rank or an agent asked for it. A complaint is about another process.
     Abort { from: Peer, message: String, code: u8, is_complaint: bool },
     /// A node cannot do its part and says why.
     Failed { node: NodeId, message: String, code: u8 },
@@ -43,7 +43,8 @@ pub(crate) struct Verdict {
 }
 
 impl Cause {
-    /// Later causes replace earlier ones of less weight. What was killed is a cause, what complained may be a symptom.
+    /// Later causes replace earlier ones of less weight. A killed process is a cause, a complaint may be a
+    /// symptom.
     fn weight(&self) -> u8 {
         match self {
             Cause::Abort { is_complaint: true, .. } => 0,
@@ -74,22 +75,22 @@ impl Verdict {
         self.passed_on.push(signal);
     }
 
-    /// Whether a signal was passed on to all ranks.
+    /// Returns true if a signal was passed on to all ranks.
     pub(crate) fn has_passed_on(&self, signal: i32) -> bool {
         self.passed_on.contains(&signal)
     }
 
-    /// Whether something has made the job fail.
+    /// Returns true if something has made the job fail.
     pub(crate) fn failed(&self) -> bool {
         self.cause.is_some()
     }
 
-    /// Whether the cause known so far may be a mere consequence of something else.
+    /// Returns true if the cause known so far may be a mere consequence of something else.
     pub(crate) fn is_complaint(&self) -> bool {
         self.cause.as_ref().is_some_and(|cause| cause.weight() < 4)
     }
 
-    /// Whether the job ends because a process of it was killed or lost, and nobody asked for that.
+    /// Returns true if the job ends because a process of it was killed or lost, and that was not requested.
     pub(crate) fn is_loss(&self) -> bool {
         self.cause.as_ref().is_some_and(|cause| match cause {
             Cause::Rank(exit) => matches!(exit.exit, Exit::Signal(_)),
@@ -98,7 +99,7 @@ impl Verdict {
         })
     }
 
-    /// Whether all that is known is what was seen of others.
+    /// Returns true if only complaints are known.
     pub(crate) fn is_mere_complaint(&self) -> bool {
         self.cause.as_ref().is_some_and(|cause| cause.weight() == 0)
     }
@@ -123,14 +124,14 @@ impl Verdict {
         }
     }
 
-    /// How the job ended.
+    /// Returns the job's status.
     pub(crate) fn status(&self) -> JobStatus {
         let Some(cause) = &self.cause else { return JobStatus::SUCCESS };
         let (code, message) = self.tell(cause);
         JobStatus { code: code.max(1), message: Some(one_line(&message)) }
     }
 
-    /// What happened, in a line.
+    /// Describes a cause in a line.
     pub(crate) fn describe(&self, cause: &Cause) -> String {
         one_line(&self.tell(cause).1)
     }
@@ -177,13 +178,13 @@ impl Verdict {
         self.describe_rank(exit.rank, exit.pid)
     }
 
-    /// Who and where a rank is.
+    /// Describes a rank: number, node and process.
     pub(crate) fn describe_rank(&self, rank: Rank, pid: u32) -> String {
         let host = &self.hosts[self.layout.node_of(rank).0 as usize];
         format!("{rank} (pid {pid}, host {host})")
     }
 
-    /// Who and where a daemon is.
+    /// Describes a daemon: node and process.
     pub(crate) fn describe_daemon(&self, node: NodeId, pid: Option<u32>) -> String {
         let host = &self.hosts[node.0 as usize];
         let pid = pid.map_or_else(String::new, |pid| format!("pid {pid}, "));

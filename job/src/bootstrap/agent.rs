@@ -50,7 +50,7 @@ impl Bootstrap for AgentBootstrap {
     }
 }
 
-/// What the service's thread tells the daemon's event loop.
+/// Reports of the service's thread to the daemon's event loop.
 #[derive(Debug)]
 pub(crate) enum AgentReport {
     /// [`crate::NodeService::start`] has returned.
@@ -71,7 +71,7 @@ pub(crate) struct AgentLine {
     lost: Mutex<Lost>,
 }
 
-/// The other way: nodes that are lost, and who is told of them.
+/// Reports to the service: lost nodes, and the callbacks for them.
 #[derive(Default)]
 struct Lost {
     nodes: Vec<NodeId>,

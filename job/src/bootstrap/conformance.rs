@@ -1,8 +1,8 @@
 //! One suite for every [`Bootstrap`](super::Bootstrap): what it promises, as the ranks of a job see it, and what its starter says
 //! afterwards.
 //!
-//! Every rank of a job runs [`Case::rank`] with its membership; whoever started the job then holds its status against
-//! [`Case::check`]. Each rank needs a segment ([`RegionId::SEGMENT`]) of [`SEGMENT_BYTES`].
+//! Every rank of a job runs [`Case::rank`] with its membership; the starter of the job then checks its status
+//! against [`Case::check`]. Each rank needs a segment ([`RegionId::SEGMENT`]) of [`SEGMENT_BYTES`].
 
 #![forbid(unsafe_code)]
 
@@ -19,9 +19,9 @@ pub const SEGMENT_BYTES: u64 = 4096;
 pub struct Case {
     /// Its name.
     pub name: &'static str,
-    /// How many ranks it takes at least.
+    /// Least number of ranks.
     pub ranks_min: u32,
-    /// What each rank does. It panics when the promise is not kept, and returns when the rank is to end with 0.
+    /// Body of each rank. It panics when the promise is not kept, and returns when the rank is to end with 0.
     pub rank: fn(&Membership),
     /// The exit status of the job, and what its line says; none: the job says nothing.
     status: (u8, Option<&'static str>),
@@ -117,7 +117,7 @@ fn gathers_are_by_rank(member: &Membership) {
     member.bootstrap.finalize().expect("the end");
 }
 
-/// What mates wrote before a barrier is there after it.
+/// Writes of mates before a barrier are visible after it.
 fn barriers_order(member: &Membership) {
     let segment = |rank| member.domain.map(Peer(rank), RegionId::SEGMENT).expect("a segment");
     let own = segment(member.rank().expect("a rank").0);

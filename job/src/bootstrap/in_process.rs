@@ -1,7 +1,7 @@
 //! A whole job within one process: a thread a rank, for tests; and the job of one rank.
 //!
-//! What every rank gets depends on what the ranks say, not on which thread comes first. Only which of several ranks that end the
-//! job in the same way is named does: the first.
+//! Results depend on the ranks' calls, not on which thread comes first. Only which of several ranks that end
+//! the job in the same way is named does: the first.
 
 #![forbid(unsafe_code)]
 
@@ -22,9 +22,10 @@ use vgas_rma::key::JobKey;
 /// A job of threads of this process.
 #[derive(Debug)]
 pub struct Simulated {
-    /// What each rank is given, by rank. Dropped before the rank has finalised, it ends the job, as a process that exits does.
+    /// Membership of each rank, by rank. Dropped before the rank has finalised, it ends the job, as a process
+    /// that exits does.
     pub ranks: Vec<Membership>,
-    /// What each node's agent is given, by node.
+    /// Membership of each node's agent, by node.
     pub agents: Vec<Membership>,
     job: Arc<Job>,
 }
@@ -84,7 +85,7 @@ impl Simulated {
         Ok(Self { ranks: members, agents, job })
     }
 
-    /// What a launcher would say of the job, if it ended now.
+    /// Returns the status that a launcher would report if the job ended now.
     pub fn status(&self) -> JobStatus {
         let state = lock(&self.job.state);
         match state.exit_code() {
@@ -94,7 +95,7 @@ impl Simulated {
     }
 }
 
-/// What the ranks of a job share.
+/// State shared by the ranks of a job.
 #[derive(Debug)]
 struct Job {
     state: Mutex<State>,
@@ -111,7 +112,7 @@ struct State {
     verdict: Verdict,
 }
 
-/// How far a rank is.
+/// Progress of a rank.
 #[derive(Clone, Debug, Default)]
 struct Progress {
     contribution: Option<Vec<u8>>,
@@ -147,7 +148,7 @@ impl Job {
 }
 
 impl State {
-    /// Why nobody goes on, once the job is being ended.
+    /// Returns the reason why no rank continues, once the job is being ended.
     fn why_ended(&self) -> Option<RmaError> {
         if self.verdict.failed() {
             return Some(RmaError::JobAborted(self.verdict.status().message.unwrap_or_default()));

@@ -48,14 +48,14 @@ pub(crate) fn welcome(receiver: &mut Receiver) -> Result<Option<(ToRank, Vec<Own
     }
 }
 
-/// What only programs of Open MPI have.
+/// Symbol that only programs of Open MPI have.
 const OF_OPEN_MPI: &CStr = c"ompi_mpi_comm_world";
 
 /// It asks PMIx, which `vgas run` does not serve, and takes each rank for an MPI of its own without a word.
 const OPEN_MPI_IS_ALONE: &str = "this program has Open MPI in it, to which each rank is alone under `vgas run`: if it uses MPI, start it \
                                  with mpirun, or with `srun --mpi=pmix`";
 
-/// Whether this process was started as a rank and has not joined yet: then joining finds its job.
+/// Returns true if this process was started as a rank and has not joined yet: then joining finds its job.
 pub fn in_job() -> bool {
     system::control_socket().is_some()
 }
@@ -90,7 +90,7 @@ impl Launched {
         Self { watch: Some(watch), ..Self::new(channel, place) }
     }
 
-    /// The daemon is gone. Where a thread watches it, that one ends the process and says why.
+    /// The daemon is gone. If a thread watches it, that one ends the process with the reason.
     fn lost(&self) -> RmaError {
         if let Some(watch) = &self.watch {
             watch.wait_for_reason();

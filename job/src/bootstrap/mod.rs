@@ -1,4 +1,5 @@
-//! How a process learns who it is in its job, speaks with the other ranks before there are endpoints, and hears of the end.
+//! A process's start-up in its job: its identity, communication with the other ranks before there are
+//! endpoints, and notice of the end.
 //!
 //! Everything above goes through [`Bootstrap`]; what came with it is in a [`Membership`](crate::Membership), which holds one.
 //!
@@ -38,10 +39,10 @@ use std::ops::Range;
 use vgas_rma::address::{Layout, NodeId, Peer, Rank};
 use vgas_rma::error::{Result, RmaError};
 
-/// Who a process, or a thread that stands for one, is in its job.
+/// Identity of a process, or of a thread that stands for one, in its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which rank runs where.
+    /// Assignment of ranks to nodes.
     pub layout: Layout,
     /// This endpoint.
     pub me: Peer,
@@ -63,7 +64,7 @@ impl Place {
         self.layout.ranks_of(self.node())
     }
 
-    /// Whether this is the rank that speaks for its node.
+    /// Returns true if this rank speaks for its node.
     pub fn is_first_of_node(&self) -> bool {
         self.rank().is_some_and(|rank| rank.0 == self.mates().start)
     }
@@ -76,31 +77,32 @@ pub struct End {
     pub message: String,
     /// The job's exit status, not 0.
     pub code: u8,
-    /// It is about what was only seen of others, such as a lost connection: whoever knows more, and ends the job for it, is
-    /// believed instead, also when heard later.
+    /// It only reports an observation of other processes, such as a lost connection: an end with a
+    /// better-known cause takes precedence, even if heard later.
     pub is_complaint: bool,
 }
 
-/// A process's line to those who have started its job. Any thread may call it.
+/// A process's line to the starter of its job. Any thread may call it.
 ///
-/// [`all_gather`](Bootstrap::all_gather), [`barrier`](Bootstrap::barrier) and [`finalize`](Bootstrap::finalize) are collective:
-/// all ranks call them in the same order, one at a time. They are for start-up and end, and slow; endpoints have faster ones.
-/// Once the job is being ended, they fail or the process is ended: nobody waits for ever for a rank that is gone.
+/// [`all_gather`](Bootstrap::all_gather), [`barrier`](Bootstrap::barrier) and
+/// [`finalize`](Bootstrap::finalize) are collective: all ranks call them in the same order, one at a time.
+/// They are for start-up and end, and slow; endpoints have faster ones. Once the job is being ended, they
+/// fail or the process is ended: no call waits for ever for a rank that is gone.
 pub trait Bootstrap: fmt::Debug + Send + Sync {
-    /// Who this process is. The same during its life.
+    /// Returns this process's identity. The same during its life.
     fn place(&self) -> &Place;
 
-    /// Exchanges a few bytes among all ranks: returns every rank's contribution, by rank. Blocks until all have called it. The
-    /// first rank of each node can speak for its node. Where the job goes on without a lost node, it waits for nobody, and all contributions
-    /// are empty.
+    /// Exchanges a few bytes among all ranks: returns every rank's contribution, by rank. Blocks until all
+    /// have called it. The first rank of each node can speak for its node. In a job that continues without a
+    /// lost node, it does not wait, and all contributions are empty.
     ///
     /// # Errors
     /// [`RmaError::Usage`] when called by an agent, when all contributions of this size would exceed 16 MiB, and when another
     /// rank finalises. [`RmaError::JobAborted`] when the job is being ended.
     fn all_gather(&self, contribution: &[u8]) -> Result<Vec<Vec<u8>>>;
 
-    /// Blocks until all ranks have called it. What was written before is seen by all afterwards. Where the job goes on without a lost node,
-    /// it means nothing, as [`Bootstrap::all_gather`] says.
+    /// Blocks until all ranks have called it. Writes before it are visible to all afterwards. In a job that
+    /// continues without a lost node, it has no effect, as [`Bootstrap::all_gather`] says.
     ///
     /// # Errors
     /// As [`Bootstrap::all_gather`].
@@ -121,8 +123,8 @@ pub trait Bootstrap: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// The first part of [`Bootstrap::finalize`]: blocks until all have called it. For those who have something to do between the parts; other
-    /// threads may use their endpoint meanwhile.
+    /// The first part of [`Bootstrap::finalize`]: blocks until all have called it. For callers with work
+    /// between the parts; other threads may use their endpoint meanwhile.
     ///
     /// # Errors
     /// As [`Bootstrap::finalize`].
@@ -137,22 +139,22 @@ pub trait Bootstrap: fmt::Debug + Send + Sync {
     /// counts. Agents need not call it.
     ///
     /// # Errors
-    /// [`RmaError::JobAborted`] when the job is being ended otherwise. [`RmaError::Usage`] when another thread waits in a collective
-    /// call: the exit is on its way, nobody else is waited for.
+    /// [`RmaError::JobAborted`] when the job is being ended otherwise. [`RmaError::Usage`] if another thread
+    /// waits in a collective call: the exit is in flight, and other ranks are not waited for.
     fn exit(&self, code: u8) -> Result<()>;
 
     /// Ends the whole job. Returns as soon as the report is on its way; the caller's process is ended shortly after, and had
     /// better end itself.
     ///
     /// # Errors
-    /// When nobody can be told: whoever has started this process is gone, and it is being ended anyway.
+    /// If it cannot be reported: the starter of this process is gone, and it is being ended anyway.
     fn end(&self, why: End) -> Result<()>;
 
-    /// Reports that the connection to a peer broke, where the job is to go on without lost nodes: whoever has started it says what
-    /// becomes of that peer's node, or ends the job. Does nothing where no job goes on so.
+    /// Reports that the connection to a peer broke, in a job that continues without lost nodes: the launcher
+    /// decides about that peer's node, or ends the job. Does nothing where no job goes on so.
     ///
     /// # Errors
-    /// When nobody can be told.
+    /// If it cannot be reported.
     fn report_broken(&self, _peer: Peer) -> Result<()> {
         Ok(())
     }

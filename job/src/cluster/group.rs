@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use vgas_rma::error::{Result, RmaError};
 use vgas_rma::say;
 
-/// What the folders' names begin with; then comes the process that made them.
+/// Prefix of the folders' names; the process that made them follows.
 const PREFIX: &str = "vgas-";
 
-/// The processes of a group, one a line; who is written there joins, 0 being who writes.
+/// The processes of a group, one a line; a process that is written there joins, 0 being the writer.
 const MEMBERS: &str = "cgroup.procs";
 
 /// A control group that is there until this is dropped: then what still runs in it is killed.
@@ -25,7 +25,7 @@ struct Version {
     root: &'static str,
     limit: &'static str,
     swap: &'static str,
-    /// Where `oom_kill` and a number stand in a line.
+    /// File with a line of `oom_kill` and a number.
     events: &'static str,
 }
 
@@ -39,7 +39,7 @@ const FIRST: Version = Version {
 const SECOND: Version =
     Version { root: "/sys/fs/cgroup", limit: "memory.max", swap: "memory.swap.max", events: "memory.events" };
 
-/// Of the groups of this machine.
+/// Returns the version of this machine's control groups.
 fn version() -> &'static Version {
     if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() { &SECOND } else { &FIRST }
 }
@@ -76,12 +76,12 @@ impl Group {
         &self.path
     }
 
-    /// Where members are written.
+    /// Opens the file of the members.
     pub(super) fn members(&self) -> std::io::Result<File> {
         OpenOptions::new().write(true).open(self.path.join(MEMBERS))
     }
 
-    /// Whether something in it was killed because there was not enough.
+    /// Returns true if the kernel killed a process in it for want of memory.
     pub(super) fn has_killed(&self) -> bool {
         killed_in(&self.path).is_some_and(|count| count > 0)
     }
@@ -95,8 +95,8 @@ impl Group {
             .map_err(|error| RmaError::io(format!("join the group {}", path.display()), error))
     }
 
-    /// Takes this process, the last one there, out of the group of that folder and removes it: for who was started in it and has outlived
-    /// its maker.
+    /// Takes this process, the last one there, out of the group of that folder and removes it: for a process
+    /// that was started in it and has outlived its maker.
     pub(crate) fn leave_and_remove(path: &Path) {
         let above = path.parent().is_some_and(|above| Self::join(above).is_ok());
         // The next that is made removes it otherwise.

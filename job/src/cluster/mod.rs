@@ -1,5 +1,5 @@
-//! What virtual nodes have of their own, where the system gives it: a network namespace with a cable to a switch (`network.rs`), and a
-//! bound of memory (`group.rs`).
+//! Resources of virtual nodes, where the system provides them: a network namespace with a cable to a switch
+//! (`network.rs`), and a bound of memory (`group.rs`).
 //!
 //! Both are had by the node's daemon from its first instruction on, and so by all that it starts. Namespaces have no name: they are gone
 //! with the last process in them. Groups are folders: the launcher removes them, a daemon whose launcher was killed removes its own, and
@@ -25,12 +25,14 @@ use vgas_rma::error::Result;
 /// The interface of a node in its own namespace.
 pub(crate) const INTERFACE: &str = "vgas0";
 
-/// What each virtual node of a job has of its own. The default is nothing: virtual nodes differ by their processes only.
+/// Resources of each virtual node of a job. The default is nothing: virtual nodes differ by their processes
+/// only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// A network namespace. Needs root, `ip`, and a conduit over TCP where there are several nodes.
     pub network: Option<Cable>,
-    /// So many bytes of memory, caches of files and shared memory included; who needs more is killed. Needs root and control groups.
+    /// Limit of memory in bytes, caches of files and shared memory included; a process beyond it is killed.
+    /// Needs root and control groups.
     pub memory_bytes: Option<u64>,
 }
 
@@ -41,7 +43,7 @@ pub struct Cable {
     pub bits_per_second: Option<u64>,
 }
 
-/// What the nodes of a job have.
+/// Resources of a job's nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     networks: Option<Networks>,

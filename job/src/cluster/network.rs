@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use vgas_rma::address::NodeId;
 use vgas_rma::error::{Result, RmaError};
 
-/// Where systems keep the programs of administrators, which need not be in `PATH`.
+/// Folders of administrators' programs, which need not be in `PATH`.
 const FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/bin"];
 
 /// The least that a cable lets pass at once: a packet as long as the kernel hands on in one piece.
@@ -78,7 +78,8 @@ fn held_back(interface: &str, bits_per_second: u64) -> String {
     format!("qdisc add dev {interface} root tbf rate {bits_per_second}bit burst {burst} limit {queue}\n")
 }
 
-/// Whether the kernel, and the programs that are there, can hold back an interface. Makes a namespace, in which it tries.
+/// Checks that the kernel, and the installed programs, can limit the rate of an interface. Makes a namespace,
+/// in which it tries.
 ///
 /// # Errors
 /// When namespaces cannot be made.

@@ -20,7 +20,7 @@ use vgas_rma::address::Rank;
 use vgas_rma::error::{Result, RmaError};
 use vgas_rma::key::JobKey;
 
-/// How long the ranks of this node are awaited to be told that there is no job for them. They have all started by then.
+/// Timeout for telling the ranks of this node that there is no job for them. They have all started by then.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves the node of this listener until the job ends. `from` is the rank that has started it.
@@ -61,7 +61,7 @@ pub(crate) fn serve(
     }
 }
 
-/// Comes to who leads the job.
+/// Connects to the leader of the job.
 fn reach(address: SocketAddr, key: &JobKey, ranks: u32, timeout: Duration) -> Result<Channel> {
     let failed =
         |e| RmaError::io(format!("reach rank 0's node at {address} (tcp.interface chooses another way)"), e);

@@ -1,4 +1,5 @@
-//! Where the processes of a job come that others have started: accepts them, has each prove the key, and never waits for one.
+//! Entrance for the processes of a job whose ranks are started externally: accepts them, has each prove the
+//! key, and never waits for one.
 
 #![forbid(unsafe_code)]
 
@@ -12,20 +13,20 @@ use std::time::{Duration, Instant};
 use vgas_rma::error::{Result, RmaError};
 use vgas_rma::key::JobKey;
 
-/// How long a visitor may take to prove itself. Whoever finds an open port may come.
+/// Timeout of a visitor's proof. An open port may be found by strangers.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Most visitors that are about to prove themselves; more wait in the system's queue.
 const VISITORS_MAX: usize = 512;
 
-/// A listener, and who is about to come in.
+/// A listener, and the visitors that are being checked.
 pub(super) struct Door {
     listener: Listener,
     key: JobKey,
     visitors: Vec<Waiting>,
 }
 
-/// Where they come.
+/// Address of the visitors.
 pub(super) enum Listener {
     /// Daemons, from other machines.
     Tcp(TcpListener),
@@ -39,7 +40,7 @@ struct Waiting {
     since: Instant,
 }
 
-/// What happened at the door.
+/// An event at the door.
 pub(super) struct Event {
     /// The other end, proven.
     pub(super) socket: OwnedFd,
@@ -56,7 +57,7 @@ impl Door {
         Ok(Self { listener, key, visitors: Vec::new() })
     }
 
-    /// What to wait for.
+    /// Adds the files to poll.
     pub(super) fn poll_files<'a>(&'a self, files: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
         if self.visitors.len() < VISITORS_MAX {
             let listener = match &self.listener {
@@ -68,7 +69,7 @@ impl Door {
         files.extend(self.visitors.iter().map(|visitor| (visitor.socket.as_fd(), PollFlags::IN)));
     }
 
-    /// Who has come in.
+    /// Accepts and checks visitors; returns those that are in.
     pub(super) fn serve(&mut self) -> Result<Vec<Event>> {
         while self.visitors.len() < VISITORS_MAX {
             match self.accept() {

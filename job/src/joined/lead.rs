@@ -1,4 +1,4 @@
-//! Who leads a job whose ranks others have started: the launcher's part, without anything to launch.
+//! The leader of a job whose ranks are started externally: the launcher's part, without the launch.
 
 #![forbid(unsafe_code)]
 
@@ -146,7 +146,7 @@ impl Meeting {
         ))
     }
 
-    /// What the job is made of, with the nodes by their lowest ranks.
+    /// Builds the job's description, with the nodes by their lowest ranks.
     fn job(&mut self, plan: Plan, service: &dyn NodeService) -> Result<(RunSpec, Layout)> {
         self.reached.retain(|reached| !reached.ranks.is_empty());
         self.reached.sort_by_key(|reached| reached.ranks.iter().min().copied());
@@ -170,7 +170,7 @@ impl Meeting {
     }
 }
 
-/// The key of a description that travels in the open: whoever gets it has proven to know the real one.
+/// The key of a description that travels in the open: its receivers have proven to know the real one.
 pub(crate) fn no_key() -> JobKey {
     JobKey::from_bytes([0; vgas_rma::key::KEY_BYTES])
 }

@@ -12,13 +12,16 @@
 //! leader           knows who is where when all have come: Describe, Ready, Start as ever
 //! ```
 //!
-//! * *Nodes are who shares a daemon*: the ranks that can reach the same abstract socket, unless the starter gives their machine
-//!   several names (`SLURMD_NODENAME`). So ranks in network namespaces of their own are nodes of their own.
-//! * *Ranks are numbered node by node* ([`Layout`](vgas_rma::address::Layout)), in the starter's order within a node and by each node's lowest. Where the
-//!   starter has placed them in blocks, as all do unless told otherwise, both numbers are the same.
-//! * *Helpers*, the leader and the daemons, are this program once more, or the `vgas` command, started before it comes to its own
-//!   code: with exec, since the program may have threads, and after a fork without exec nothing could be called. They are in sessions
-//!   of their own with the streams of nobody, so that a starter does not wait for them; they have no child and end by themselves.
+//! * *A node is a set of ranks that share a daemon*: the ranks that can reach the same abstract socket,
+//!   unless the starter gives their machine several names (`SLURMD_NODENAME`). So ranks in network namespaces
+//!   of their own are nodes of their own.
+//! * *Ranks are numbered node by node* ([`Layout`](vgas_rma::address::Layout)), in the starter's order within
+//!   a node and by each node's lowest. If the starter has placed them in blocks, as all do unless told
+//!   otherwise, both numbers are the same.
+//! * *Helpers*, the leader and the daemons, are this program once more, or the `vgas` command, started before
+//!   it comes to its own code: with exec, since the program may have threads, and after a fork without exec
+//!   nothing could be called. They are in sessions of their own without its streams, so that a starter does
+//!   not wait for them; they have no child and end by themselves.
 //! * *The end.* The daemon is not the ranks' parent: it hears of their end by their sockets, and cannot know how they ended. Each
 //!   rank has a thread that listens to its *lifeline*: the line that says why the job ends, which it writes before it ends the
 //!   process, or the end of the daemon. Exit statuses are the starter's to see. Ranks return from [`Bootstrap::finalize`]

@@ -1,5 +1,5 @@
-//! How two processes of a job that others have started prove to each other that they know its key, before a message is read:
-//! a rank to the daemon of its node, and a daemon to who leads the job.
+//! Mutual proof of the key between two processes of an externally started job, before a message is read:
+//! between a rank and the daemon of its node, and between a daemon and the leader of the job.
 //!
 //! | from | bytes | meaning |
 //! |---|---|---|
@@ -29,16 +29,16 @@ const BEGIN_BYTES: usize = 12;
 const HELLO_BYTES: usize = BEGIN_BYTES + 8 + KEY_BYTES;
 const ANSWER_BYTES: usize = BEGIN_BYTES + 2 * KEY_BYTES;
 
-/// What each side proves, so that neither's proof is worth anything as the other's.
+/// Text that each side proves, so that a proof is worth nothing as the other side's.
 const COMES: &str = "vgas 2026 comes to a job that others have started";
 const LISTENS: &str = "vgas 2026 listens for a job that others have started";
 
-/// Who has come.
+/// An admitted visitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Visitor {
-    /// Its rank, or that of who has started the daemon.
+    /// Its rank, or that of the daemon's starter.
     pub(super) number: u32,
-    /// How many ranks it takes the job to have.
+    /// Its number of ranks of the job.
     pub(super) ranks: u32,
 }
 
@@ -49,7 +49,7 @@ fn begin() -> [u8; BEGIN_BYTES] {
     bytes
 }
 
-/// Whether the other side is of this version.
+/// Checks that the other side is of this version.
 fn check_begin(bytes: &[u8]) -> std::result::Result<(), String> {
     if bytes[..8] != MAGIC {
         return Err("something else than vgas answers there".into());
@@ -61,7 +61,7 @@ fn check_begin(bytes: &[u8]) -> std::result::Result<(), String> {
     }
 }
 
-/// What to do about different builds in a job.
+/// Returns the remedy for different builds in a job.
 pub(super) fn other_version(theirs: impl std::fmt::Display) -> String {
     format!("start-up protocol {theirs} instead of {VERSION}: use the same vgas in all ranks")
 }
@@ -125,13 +125,13 @@ fn wait(socket: &OwnedFd, flags: PollFlags, until: Instant) -> std::result::Resu
 /// The listening side's part, which never waits.
 #[derive(Debug)]
 pub(super) struct Doorkeeper {
-    /// What has come of the part that is expected.
+    /// Received bytes of the expected part.
     came: Vec<u8>,
-    /// What was said by both, once the visitor has said hello.
+    /// Statement of both sides, once the visitor has said hello.
     statement: Option<Vec<u8>>,
 }
 
-/// How far a visitor is.
+/// Progress of a visitor.
 #[derive(Debug)]
 pub(super) enum Progress {
     /// More has to come.
@@ -230,7 +230,8 @@ mod tests {
         (comes.join().unwrap(), progress)
     }
 
-    /// Goal: who knows the key gets in and is known by its number; who does not know it learns nothing, on either side.
+    /// Goal: a visitor with the key is admitted and known by its number; one without it learns nothing, on
+    /// either side.
     #[test]
     fn the_key_opens_the_door() {
         let key = |byte| JobKey::from_bytes([byte; KEY_BYTES]);

@@ -30,7 +30,7 @@ use vgas_rma::error::{Result, RmaError};
 use vgas_rma::key::{JobKey, KEY_BYTES};
 use vgas_rma::say;
 
-/// How a program joins a job that others have started.
+/// A program's options for joining an externally started job.
 #[derive(Debug)]
 pub struct Joining {
     /// By which protocol.
@@ -230,7 +230,7 @@ fn start_daemon(joining: &Joining, ranks: u32, listener: UnixListener) -> Result
     Ok(helper)
 }
 
-/// What rank 0 tells all: where the job is led, and its key.
+/// Rank 0's announcement to all: the leader's address, and the job's key.
 struct Told {
     address: SocketAddr,
     key: JobKey,
@@ -269,11 +269,13 @@ impl Told {
     }
 }
 
-/// The abstract name under which the ranks of a node find their daemon. Who binds it first starts the daemon.
+/// The abstract name under which the ranks of a node find their daemon. The rank that binds it first starts
+/// the daemon.
 struct Name(UnixAddress);
 
 impl Name {
-    /// Of the job's name, the user, and what the starter calls this machine where it gives it several names.
+    /// Derives it from the job's name, the user, and the starter's name of this machine if it has several
+    /// names.
     fn of(space: &str) -> Result<Self> {
         let node = std::env::var("SLURMD_NODENAME").unwrap_or_default();
         let user = rustix::process::geteuid().as_raw();
@@ -304,7 +306,7 @@ impl Name {
     }
 }
 
-/// A user of another user namespace, who is told from others by the key alone.
+/// A user of another user namespace, which only the key tells from others.
 pub(super) const OVERFLOW_USER: u32 = 65534;
 
 /// FNV-1a over the texts and their lengths: the same in every build. It only has to keep jobs apart, not strangers out.

@@ -1,4 +1,4 @@
-//! How a rank that others have started hears of the end: a thread at its lifeline.
+//! Notice of the job's end in an externally started rank: a thread at its lifeline.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use vgas_rma::error::{Result, RmaError};
 use vgas_rma::say;
 
-/// How long a rank waits, at the job's end, for its helpers to go, and for the line that says why the job ends.
+/// Timeout at the job's end, for the rank's helpers to go, and for the line that gives the reason of the end.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The lifeline's end, as other threads see it.
@@ -22,13 +22,14 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct Watch {
     state: Mutex<State>,
     changed: Condvar,
-    /// Of the process that leads the job, at the rank that has started it: it says nothing, and closes when that is gone.
+    /// Descriptor of the leader's process, at the rank that has started it: it is silent, and closes when
+    /// that is gone.
     leader: Option<OwnedFd>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// This rank needs nobody any more: the end is no failure.
+    /// This rank is done: the end is no failure.
     leaving: bool,
     over: bool,
 }
@@ -70,7 +71,7 @@ impl Watch {
         }
     }
 
-    /// Nobody is there any more to say anything.
+    /// Ends the process, unless this rank is leaving: no helper is left to report the end.
     fn lost(&self, what: &str, who: &str) {
         let mut state = lock(&self.state);
         if !state.leaving {

@@ -4,14 +4,14 @@
 //! and these their ranks. It does so when
 //!
 //! * the node's daemon is gone, or was silent for too long;
-//! * a rank of the node was ended by a signal that nobody of the job has sent;
+//! * a rank of the node was ended by a signal that no process of the job has sent;
 //! * a process of another node has lost its connection to one of the node, and nothing better is known a little later.
 //!
-//! Whatever of the node still runs is killed, and what it says from then on is not listened to. A process that is stopped is not
-//! lost. When a second node is lost, the job ends; and so it does with the first one where others have started the ranks, for who
-//! leads such a job is there. A node without which nobody would go on is not lost, but has failed: one whose ranks are the last that
-//! run, and any once all ranks have left the job. A rank that ends with a status of its own says that the program has failed, not the
-//! node.
+//! Whatever of the node still runs is killed, and what it says from then on is not listened to. A process
+//! that is stopped is not lost. When a second node is lost, the job ends; with externally started ranks the
+//! first loss ends it, for the leader of such a job is there. A node without which no rank would continue is
+//! not lost, but has failed: one whose ranks are the last that run, and any once all ranks have left the job.
+//! A rank that ends with a status of its own says that the program has failed, not the node.
 
 use super::{JobStatus, Launcher, OneLine, ToNode};
 use crate::message::{Exit, RankExit};
@@ -21,21 +21,22 @@ use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 use vgas_rma::address::Peer;
 
-/// How long who has lost a connection waits for a report that says why: that of the daemon, or its end.
+/// Time that a process which has lost a connection waits for a report of the reason: that of the daemon, or
+/// its end.
 const SUSPICION: Duration = Duration::from_millis(50);
 
 /// The same of a node that is not given up lightly: the first one, on which programs begin; and where the job ends with it: what it ends
 /// with is to be the reason.
 const CERTAINTY: Duration = Duration::from_secs(1);
 
-/// What the launcher knows of lost nodes.
+/// The launcher's view of lost nodes.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     /// The node without which the job goes on.
     lost: Option<usize>,
     /// Why, until the job ends for it after all.
     cause: Option<Cause>,
-    /// Who cannot reach whom.
+    /// Pairs of nodes that cannot reach each other.
     accusations: Vec<Accusation>,
 }
 
@@ -55,7 +56,7 @@ impl Accusation {
 }
 
 impl Losses {
-    /// Whether this node is lost, and nobody waits for it.
+    /// Returns true if this node is lost, and is not waited for.
     pub(super) fn is_lost(&self, index: usize) -> bool {
         self.lost == Some(index)
     }
@@ -65,8 +66,8 @@ impl Losses {
         self.accusations.iter().map(|accusation| accusation.due).min()
     }
 
-    /// Which of two nodes is to blame that cannot reach each other: the one that cannot be reached by more; else not the first one; else
-    /// the one that was accused, for whoever is gone says nothing.
+    /// Returns which of two nodes that cannot reach each other is to blame: the one that fewer nodes can
+    /// reach; else not the first one; else the accused one, for a dead node accuses no other.
     fn blamed(&self, accusation: Accusation) -> usize {
         // Both may have said it of each other.
         let is_same = |one: &Accusation, other: &Accusation| {
@@ -87,7 +88,7 @@ impl Losses {
 }
 
 impl Launcher<'_> {
-    /// Whether the job can go on without this node.
+    /// Returns true if the job can continue without this node.
     fn can_lose(&self, index: usize) -> bool {
         self.spec.survive
             && (index > 0 || !self.is_joined)
@@ -100,7 +101,7 @@ impl Launcher<'_> {
             && !self.verdict.failed()
     }
 
-    /// Whether a rank of another node still runs, and not all have left the job.
+    /// Returns true if a rank of another node still runs, and not all have left the job.
     fn others_go_on(&self, index: usize) -> bool {
         let ranks = |other: usize| self.layout.ranks_of(self.nodes[other].node).len() as u32;
         let runs = |other: usize| other != index && self.ranks_ended[other] < ranks(other);
@@ -161,12 +162,12 @@ impl Launcher<'_> {
         status
     }
 
-    /// Whether the job goes on without a node.
+    /// Returns true if the job continues without a node.
     pub(super) fn goes_on(&self) -> bool {
         self.losses.lost.is_some()
     }
 
-    /// How many ranks the job goes on without.
+    /// Returns the number of ranks lost.
     pub(super) fn lost_ranks(&self) -> u32 {
         self.losses.lost.map_or(0, |index| self.layout.ranks_of(self.nodes[index].node).len() as u32)
     }
@@ -189,7 +190,7 @@ impl Launcher<'_> {
         }
     }
 
-    /// Whether it matters who cannot reach whom.
+    /// Returns true if accusations matter.
     fn hears_accusations(&self) -> bool {
         self.spec.survive
             && !self.all_have_left()
@@ -231,8 +232,8 @@ impl Launcher<'_> {
 mod tests {
     use super::*;
 
-    /// Goal: of nodes that cannot reach each other, the one is lost that others cannot reach either, then not the first one, then who says
-    /// nothing. Method: accusations, and who is to blame for the first of them.
+    /// Goal: of nodes that cannot reach each other, the one is lost that others cannot reach either, then not
+    /// the first one, then the silent one. Method: accusations, and the node to blame for the first of them.
     #[test]
     fn who_cannot_be_reached_by_most_is_to_blame() {
         let blamed = |said: &[(usize, usize)]| {

@@ -13,7 +13,7 @@ impl Node {
         (0..self.ranks.len()).try_for_each(|index| self.manage_process(index, channel))
     }
 
-    /// Answers what one rank asks by PMI-1. What it asks wrongly ends the job: others would wait for it.
+    /// Answers what one rank asks by PMI-1. A wrong request ends the job: others would wait for the rank.
     pub(super) fn manage_process(&mut self, index: usize, channel: &mut Channel) -> Result<()> {
         let rank = &mut self.ranks[index];
         let Some(client) = &mut rank.pmi else { return Ok(()) };

@@ -14,7 +14,7 @@ pub(super) struct Bounded {
     timeout: Duration,
 }
 
-/// Who this is.
+/// Identity of this process.
 pub(super) struct Found {
     pub(super) rank: u32,
     pub(super) ranks: u32,
@@ -32,7 +32,7 @@ enum Answer {
     Left,
 }
 
-/// Between the thread and whoever asks: one question at a time.
+/// Hand-off between the thread and its callers: one question at a time.
 #[derive(Default)]
 struct Line {
     state: Mutex<State>,

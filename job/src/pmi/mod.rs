@@ -9,8 +9,8 @@
 //! | `PMIX_NAMESPACE` | `mpirun`, `srun --mpi=pmix` | PMIx, by libpmix, opened at run time |
 //! | `PMI_FD` | `mpiexec.hydra`, `srun --mpi=pmi2`, Flux | the wire protocol of PMI-1, no library |
 //!
-//! Where neither is, but the surroundings say that this is one of several ranks, the start is refused: it would become as many
-//! jobs of one rank.
+//! If there is neither, but the environment says that this is one of several ranks, the start is refused: it
+//! would become as many jobs of one rank.
 
 #![forbid(unsafe_code)]
 
@@ -28,10 +28,10 @@ use std::time::Duration;
 use vgas_rma::error::{Result, RmaError};
 use wire::Wire;
 
-/// Which process manager's protocol to use.
+/// Choice of the process manager's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PmiChoice {
-    /// What the surroundings offer: PMIx before PMI-1.
+    /// The one that the environment offers: PMIx before PMI-1.
     Auto,
     /// PMIx.
     Pmix,
@@ -41,7 +41,7 @@ pub enum PmiChoice {
     None,
 }
 
-/// What the surroundings of this process say.
+/// The process manager that the environment offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// Nothing of a process manager.
@@ -54,7 +54,7 @@ pub enum Seen {
     Unreachable {
         /// The variable.
         variable: &'static str,
-        /// How many ranks it says.
+        /// Its number of ranks.
         ranks: u32,
     },
 }
@@ -67,7 +67,7 @@ pub(crate) struct Session {
     with: With,
     pub(crate) rank: u32,
     pub(crate) ranks: u32,
-    /// What the process manager calls the job.
+    /// The process manager's name of the job.
     pub(crate) space: String,
 }
 
@@ -81,13 +81,13 @@ enum With {
 /// Hydra's ranks have, which must stay for an MPI in the rank; they are no ranks, unless another starter has made them some.
 pub(crate) const LINE_VARIABLE: &str = "VGAS_PMI_LINE";
 
-/// What [`LINE_VARIABLE`] says of a file of this process.
+/// Builds the value of [`LINE_VARIABLE`] for a file of this process.
 pub(crate) fn line(descriptor: impl std::fmt::Display) -> Option<String> {
     let name = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
     Some(format!("{descriptor} {}", name.display()))
 }
 
-/// What the surroundings say, by `choice`.
+/// Reads the environment, by `choice`.
 pub fn seen(choice: PmiChoice) -> Seen {
     let text = |name| std::env::var(name).unwrap_or_default();
     let (told, descriptor) = (text(LINE_VARIABLE), text("PMI_FD"));
@@ -95,7 +95,8 @@ pub fn seen(choice: PmiChoice) -> Seen {
     look(choice, |name| std::env::var_os(name).filter(|_| !(is_a_ranks && name.starts_with("PMI_"))))
 }
 
-/// Whether `PMI_FD` is the line that [`LINE_VARIABLE`] tells of; `now`: what it says of the file of that number, where there is one.
+/// Returns true if `PMI_FD` is the line that [`LINE_VARIABLE`] describes; `now`: the description of the
+/// present file of that number, if there is one.
 fn is_line(told: &str, descriptor: &str, now: Option<&str>) -> bool {
     let is_its_number = told.split_once(' ').is_some_and(|(number, _)| number == descriptor);
     // Where the program has not inherited it, any file may have its number, which is no line of anybody.
@@ -122,7 +123,7 @@ fn look(choice: PmiChoice, variable: impl Fn(&str) -> Option<OsString>) -> Seen 
     }
 }
 
-/// What to write where no process manager can be reached.
+/// Returns the remedy if no process manager can be reached.
 pub fn remedy(variable: &str) -> &'static str {
     match variable.starts_with("SLURM") {
         true => "start it with `srun --mpi=pmix` (or `--mpi=pmi2`)",
@@ -219,7 +220,7 @@ fn agree_by_wire(wire: &Wire, text: Option<String>) -> std::result::Result<Strin
     text.map_or_else(|| wire.get(KEY), Ok)
 }
 
-/// What is left of a session until the process exits.
+/// State of a session that is kept until the process exits.
 enum Kept {
     Pmi1(Wire),
     Relay(Relay),
@@ -242,10 +243,10 @@ fn refused(with: &str, what: &str) -> RmaError {
     RmaError::Refused(format!("cannot join the job by {with}: {what}"))
 }
 
-/// Whether libpmix can be loaded here, and by which name; otherwise why not.
+/// Checks that libpmix can be loaded here; returns its name, or the reason.
 ///
 /// # Errors
-/// What the loader says.
+/// The loader's message.
 pub fn pmix_library() -> std::result::Result<&'static str, String> {
     pmix::library_name()
 }

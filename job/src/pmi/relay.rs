@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// How long the process manager may take to take leave of this process.
+/// Time that the process manager may take to end its session with this process.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const INIT: &[u8] = b"cmd=init ";
@@ -31,7 +31,8 @@ pub(super) struct Relay {
     ended: Mutex<Receiver<()>>,
 }
 
-/// Stands between the process manager and whoever uses the inherited number from now on. The session must be idle.
+/// Stands between the process manager and users of the inherited number from now on. The session must be
+/// idle.
 pub(super) fn start(wire: &Wire, number: u32) -> Result<Relay, Wrong> {
     let refused = |error: std::io::Error| format!("cannot share the line to the process manager: {error}");
     let (ours, programs) =
@@ -110,7 +111,7 @@ fn hand_on(said: &mut Vec<u8>, program: &OwnedFd, manager: &OwnedFd) -> Result<(
     Ok(())
 }
 
-/// What has come; none at the end.
+/// Receives a message; none at the end.
 fn receive(socket: &OwnedFd) -> Option<Vec<u8>> {
     let mut bytes = vec![0; 4096];
     match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {

@@ -29,24 +29,25 @@ const SPACE_NAME_BYTES_MAX: usize = 256;
 const KEY_BYTES_MAX: usize = 64;
 const VALUE_BYTES_MAX: usize = 1024;
 
-/// Most bytes of keys and values that a rank may put between two barriers. Of large jobs less: all of them travel at once.
+/// Most bytes of keys and values that a rank may put between two barriers. Less in large jobs: all of them
+/// travel at once.
 const PUT_BYTES_MAX: usize = 256 << 10;
 
 /// Read at once.
 const READ_BYTES: usize = 4 << 10;
 
-/// What ranks have told each other, as far as this node knows.
+/// Values that ranks have exchanged, as far as this node knows.
 #[derive(Debug)]
 pub(crate) struct Space {
     name: String,
     ranks: u32,
     values: HashMap<String, String>,
-    /// What ranks of this node have put since the last barrier.
+    /// Values put by ranks of this node since the last barrier.
     fresh: Vec<(String, String)>,
 }
 
 impl Space {
-    /// Of a job with this layout.
+    /// A space of a job with this layout.
     pub(crate) fn new(layout: &Layout, job: JobId) -> Self {
         let number: String = job.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let name = format!("vgas_{number}");
@@ -57,7 +58,7 @@ impl Space {
         Self { name, ranks: layout.ranks(), values, fresh: Vec::new() }
     }
 
-    /// What this node's ranks have put since the last barrier, for the others.
+    /// Takes the values put by this node's ranks since the last barrier, for the other nodes.
     pub(crate) fn take_fresh(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.fresh)
     }
@@ -72,7 +73,8 @@ impl Space {
     }
 }
 
-/// Which node has how many ranks, as MPICH reads it: `(first node, nodes, ranks of each)`, one after the other.
+/// Encodes the number of ranks of each node, as MPICH reads it: `(first node, nodes, ranks of each)`, one
+/// after the other.
 fn mapping(layout: &Layout) -> String {
     let mut blocks: Vec<(u32, u32, usize)> = Vec::new();
     for node in 0..layout.nodes() {
@@ -86,7 +88,7 @@ fn mapping(layout: &Layout) -> String {
     format!("(vector{})", blocks.collect::<String>())
 }
 
-/// What a rank wants that others have to do with.
+/// A rank's request that concerns other ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// It has begun to use the protocol.
@@ -139,22 +141,22 @@ impl Client {
         }
     }
 
-    /// Whether the rank has begun to use the protocol.
+    /// Returns true if the rank has begun to use the protocol.
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
-    /// Whether the rank has said that it needs it no more.
+    /// Returns true if the rank has said that it needs it no more.
     pub(crate) fn has_finished(&self) -> bool {
         self.has_finished
     }
 
-    /// Whether the rank waits in a barrier.
+    /// Returns true if the rank waits in a barrier.
     pub(crate) fn waits(&self) -> bool {
         self.waits
     }
 
-    /// What to wait for; nothing when the rank has closed its end.
+    /// Returns the file to poll; none if the rank has closed its end.
     pub(crate) fn poll_file(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let flags = if self.unsent.is_empty() { PollFlags::IN } else { PollFlags::OUT };
         (!self.is_gone).then(|| (self.socket.as_fd(), flags))
@@ -186,7 +188,7 @@ impl Client {
         Ok(asked)
     }
 
-    /// Whether some bytes have come.
+    /// Returns true if some bytes have come.
     fn read(&mut self) -> Result<bool, Wrong> {
         let mut piece = [0u8; READ_BYTES];
         match rustix::net::recv(&self.socket, &mut piece, RecvFlags::DONTWAIT) {
@@ -316,7 +318,7 @@ impl Client {
     }
 }
 
-/// What any bytes are that a rank sends: answered, or refused. For tests and fuzzing.
+/// Handles any bytes of a rank: answers them, or refuses them. For tests and fuzzing.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn session_of(bytes: &[u8]) {
     let layout = Layout::blocks(3, 2);
@@ -413,7 +415,7 @@ mod tests {
         assert!(told.iter().all(|told| *told == Ok(vec![Asked::Begun, Asked::Barrier])), "{told:?}");
     }
 
-    /// What a rank that sends these bytes and ends is told, and what becomes of it.
+    /// Returns the answers to a rank that sends these bytes and ends, and the result.
     fn said(bytes: &[u8]) -> (String, Result<Vec<Asked>, Wrong>) {
         let (client, its) = Client::pair().unwrap();
         rustix::io::write(&its, bytes).unwrap();
@@ -504,7 +506,7 @@ mod tests {
         assert!(put(&mut client, &mut space, 0));
     }
 
-    /// Goal: who asks without end and takes no answer is not listened to, and costs no memory.
+    /// Goal: a rank that sends requests without end and takes no answer is ignored, and costs no memory.
     #[test]
     fn who_takes_no_answers_is_not_listened_to() {
         let mut space = Space::new(&Layout::blocks(1, 1), JobId([7; 16]));

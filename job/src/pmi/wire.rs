@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Longest line. Implementations allow values of 1024 bytes.
 pub(super) const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// What is wrong with the other end, or with the line to it: for people, after "PMI: ".
+/// Fault of the other end, or of the line to it: for users, after "PMI: ".
 pub(crate) type Wrong = String;
 
 /// A session with the process manager, over a socket that the program's MPI may use before and after.
@@ -60,7 +60,7 @@ impl Wire {
         }
     }
 
-    /// Leaves a value for others, who see it after [`Wire::meet`].
+    /// Publishes a value for other ranks, which see it after [`Wire::meet`].
     pub(super) fn put(&self, key: &str, value: &str) -> Result<(), Wrong> {
         if value.len() >= self.value_bytes_max {
             return Err(format!(
@@ -78,7 +78,7 @@ impl Wire {
         self.ask("cmd=barrier_in\n", "barrier_out")?.succeeded("barrier")
     }
 
-    /// What another has put.
+    /// Returns another rank's value.
     pub(super) fn get(&self, key: &str) -> Result<String, Wrong> {
         let answer = self.ask(&format!("cmd=get kvsname={} key={key}\n", self.space), "get_result")?;
         answer.succeeded("get")?;
@@ -86,7 +86,8 @@ impl Wire {
         value.map(str::to_owned).ok_or_else(|| format!("it has no value of {key}"))
     }
 
-    /// Says that this process needs it no more. An MPI of this process may have said so before; then nobody answers.
+    /// Says that this process needs it no more. An MPI of this process may have said so before; then no
+    /// answer comes.
     pub(super) fn leave(&self) {
         let _ = self.ask("cmd=finalize\n", "finalize_ack");
     }
@@ -122,7 +123,7 @@ impl Wire {
         Ok(())
     }
 
-    /// One line, without its end. Nothing beyond it is taken: it would be for others who use the socket.
+    /// One line, without its end. Nothing beyond it is taken: it would be for other users of the socket.
     fn line(&self, until: Instant) -> Result<Vec<u8>, Wrong> {
         let mut line = Vec::new();
         let mut piece = [0u8; 1024];
@@ -224,7 +225,7 @@ impl Words {
     }
 }
 
-/// What any bytes are as the other end's part of a session: refused, or answers. For tests and fuzzing.
+/// Handles any bytes as the other end's part of a session: refused, or answers. For tests and fuzzing.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn session_of(bytes: &[u8]) {
     let Ok((here, there)) = rustix::net::socketpair(
@@ -336,7 +337,7 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// Goal: who stops and who floods are given up, within the time and with bounded memory.
+    /// Goal: a silent peer and a flooding one are given up, within the time and with bounded memory.
     #[test]
     fn silence_and_floods_end() {
         let (here, there) = UnixStream::pair().unwrap();

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use vgas::service::{Call, Home, Service, Services};
 use vgas::{NodeId, Rank, Runtime, SegmentOptions};
 
-/// Where the log is: the beginning of rank 0's tiered segment.
+/// Rank of the log: it is at the beginning of this rank's tiered segment.
 const OWNER: Rank = Rank(0);
 const LOG_BYTES: u64 = 1 << 20;
 const LINES: u64 = 1000;
 
-/// The log's end, and who waits for a line to be written.
+/// The log's end, and the appends in flight.
 #[derive(Default)]
 struct Log {
     end: u64,
@@ -24,7 +24,7 @@ struct Log {
 #[derive(Serialize, Deserialize)]
 struct Append(String);
 
-/// Where the line begins; none when the log is full or cannot be written.
+/// Offset of the line; none when the log is full or cannot be written.
 #[derive(Serialize, Deserialize)]
 struct Appended(Option<u64>);
 

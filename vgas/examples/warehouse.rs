@@ -26,7 +26,7 @@ struct Count {
     reads: HashMap<u64, u64>,
 }
 
-/// Of which segment of records.
+/// Number of the segment of records.
 #[derive(Serialize, Deserialize)]
 struct Records(u16);
 

@@ -1,4 +1,4 @@
-//! Where bytes are: a rank's segment, of which kind, which one, and an offset in it.
+//! Global addresses: a rank, a kind of memory, a segment, and an offset in it.
 
 use crate::config::value::choices;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use vgas_cache::partition::{PartitionId, SEGMENTS_MAX, SegmentId};
 use vgas_rma::{PinnedPart, Rank, RegionId};
 
 choices! {
-    /// What a rank's segment is made of.
+    /// Memory of a rank's segment.
     #[derive(Default, Hash)]
     pub enum Kind {
         /// Backed by a file on NVMe and cached in DRAM; may exceed DRAM.
@@ -54,7 +54,7 @@ impl GlobalAddress {
         Self { rank, kind: Kind::Pinned, segment: SegmentId::FIRST, offset }
     }
 
-    /// Whether it lies in a segment of a library, into which only the library may write.
+    /// Returns true if it lies in a segment of a library, into which only the library may write.
     #[inline(always)]
     pub(crate) fn is_of_library(self) -> bool {
         let first = match self.kind {
@@ -64,13 +64,13 @@ impl GlobalAddress {
         self.segment != SegmentId::FIRST && self.segment.0 >= first
     }
 
-    /// Whose part of which tiered segment it is in.
+    /// Returns the tiered segment and the rank of its partition.
     #[inline]
     pub(crate) fn partition(self) -> PartitionId {
         PartitionId { segment: self.segment, owner: self.rank }
     }
 
-    /// Whose part of which pinned segment it is in.
+    /// Returns the pinned segment and the rank of its part.
     #[inline(always)]
     pub(crate) fn pinned_part(self) -> PinnedPart {
         // Further pinned segments have the numbers of their regions.

@@ -23,8 +23,8 @@ use vgas_rma::Layout;
 use vgas_rma::domain::RegionSpec;
 use vgas_rma::endpoint::{Endpoint, EndpointSpec};
 
-/// How much later than another node's this node's agent is told that the job has ended. Meanwhile it serves nothing; an agent leaves only when
-/// all ranks of the job have finished.
+/// Delay after another node's end within which this node's agent is told that the job has ended. Meanwhile it
+/// serves nothing; an agent leaves only when all ranks of the job have finished.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
 
 /// Gets that are longer are worth a page: at 16 KiB, reading costs a device little less than reading four times as much.
@@ -148,7 +148,7 @@ fn options(
     })
 }
 
-/// How scans are recognised, if they are; for ranks and agents alike.
+/// Returns the options of recognising scans, if they are recognised; for ranks and agents alike.
 pub(crate) fn read_ahead(
     settings: &Settings,
     spec: &vgas_cache::pool::PoolSpec,
@@ -160,14 +160,14 @@ pub(crate) fn read_ahead(
     })
 }
 
-/// How long gets may be that read parts of pages; for ranks and agents alike.
+/// Returns the largest gets that read parts of pages; for ranks and agents alike.
 pub(crate) fn parts(settings: &Settings) -> Limits {
     Limits::new(if settings.ablation.parts { PART_BYTES_MAX } else { 0 })
 }
 
-/// Decides for the job whether ranks read pages that nobody else has from NVMe themselves, which they do by io_uring. Not where the
-/// drive has a pace, which is the agent's, and not where the settings name a device without io_uring: a sandbox may end every
-/// process that tries to set up a ring.
+/// Decides for the job whether ranks read pages without copies from NVMe themselves, which they do by
+/// io_uring. Not where the drive has a pace, which is the agent's, and not where the settings name a device
+/// without io_uring: a sandbox may end every process that tries to set up a ring.
 pub(crate) fn self_service(settings: &Settings) -> bool {
     settings.ablation.self_service
         && settings.cluster.nvm == OrNone::None

@@ -13,7 +13,7 @@ use vgas_rma::endpoint::Handle;
 /// Operations in flight after which completed ones are sorted out.
 const PRUNE_AT: usize = 64;
 
-/// Which operations of a batch.
+/// Selects operations of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// Puts and memsets.

@@ -15,7 +15,7 @@ use vgas_rma::collective::Collectives;
 use vgas_rma::endpoint::{Endpoint, EndpointSpec, Handler, Token, handler_index};
 use vgas_rma::message::Arrived;
 
-/// What a rank is started with.
+/// Options of a rank's start.
 #[derive(Default)]
 pub struct Builder {
     handlers: Vec<(u8, Handler)>,
@@ -89,7 +89,7 @@ impl Builder {
         self
     }
 
-    /// What a library over this crate says of a job whose ranks others have started, in place of the configuration.
+    /// Sets a library's options for joining an externally started job, in place of the configuration.
     pub fn starting(mut self, starting: Starting) -> Self {
         self.starting = Some(starting);
         self
@@ -212,7 +212,7 @@ impl Runtime {
 mod tests {
     use super::*;
 
-    /// Goal: a handler's index that belongs to somebody else is refused, before anything else happens.
+    /// Goal: a handler's index that is already taken is refused, before anything else happens.
     #[test]
     fn handlers_have_indices_of_their_own() {
         let handler = |_: &Token<'_>, _: &[u32], _: Arrived<'_>| {};

@@ -93,14 +93,15 @@ impl Runtime {
         Ok(())
     }
 
-    /// The nodes that are lost, in the order in which they were, where the job goes on without them (setting `run.survive`).
-    /// What is wanted of one ends with [`RmaError::PeerLost`](vgas_rma::RmaError::PeerLost), and so do barriers and collectives of all
-    /// ranks, from then on.
+    /// The nodes that are lost, in the order in which they were, where the job goes on without them (setting
+    /// `run.survive`). Operations on a lost node end with
+    /// [`RmaError::PeerLost`](vgas_rma::RmaError::PeerLost), and so do barriers and collectives of all ranks,
+    /// from then on.
     pub fn lost_nodes(&self) -> Vec<NodeId> {
         self.endpoint().lost_nodes()
     }
 
-    /// Whether a rank is of a node that is lost.
+    /// Returns true if a rank is of a lost node.
     #[inline]
     pub fn is_lost(&self, rank: Rank) -> bool {
         self.endpoint().is_gone(self.layout().peer_of_rank(rank))

@@ -1,4 +1,4 @@
-//! What can go wrong, as users of the crate see it.
+//! Errors, as users of the crate see them.
 
 use crate::address::GlobalAddress;
 use crate::lock::LockError;
@@ -26,7 +26,7 @@ pub enum Error {
     /// A lock.
     #[error("the lock at {} of {}: {why}", at.offset, at.partition())]
     Lock {
-        /// Where.
+        /// The address.
         at: GlobalAddress,
         /// Why it cannot be had.
         why: LockError,
@@ -37,7 +37,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether this is about what happened to somebody else, who may know more: see [`RmaError::is_complaint`].
+    /// Returns true if this is about another process, which may know more: see [`RmaError::is_complaint`].
     pub fn is_complaint(&self) -> bool {
         matches!(self, Self::Rma(error) | Self::Cache(CacheError::Rma(error)) if error.is_complaint())
     }

@@ -17,7 +17,7 @@ use vgas_rma::conduit::ofi;
 pub struct JobRequest {
     /// The program of every rank.
     pub program: OsString,
-    /// What the program is called (its first word, `argv[0]`); the same as `program` when none.
+    /// Name of the program (its first word, `argv[0]`); the same as `program` if none.
     pub name: Option<OsString>,
     /// Its arguments.
     pub arguments: Vec<OsString>,
@@ -94,8 +94,8 @@ pub fn run(request: JobRequest) -> Result<JobStatus> {
     Ok(vgas_job::run(&spec)?)
 }
 
-/// What virtual nodes have of their own, into the specification. Of the link that the settings name, what the kernel does not hold back is
-/// left in the settings.
+/// Moves the resources of virtual nodes into the specification. The part of a configured link that the kernel
+/// does not emulate stays in the settings.
 fn own_parts(spec: &mut RunSpec, settings: &mut Settings) -> Result<()> {
     let cluster = &mut settings.cluster;
     if let (false, Some((name, what))) = (spec.hosts.is_empty(), cluster.of_virtual_nodes()) {
@@ -118,9 +118,8 @@ fn own_parts(spec: &mut RunSpec, settings: &mut Settings) -> Result<()> {
     Ok(())
 }
 
-/// What turns libfabric's cache of registered memory off in ranks, unless somebody has said what he wants of it. vgas registers
-/// explicitly; the cache would watch all memory of the process, as vgas watches its own. An MPI in the same process has none then,
-/// either.
+/// Returns the environment that turns libfabric's cache of registered memory off in ranks, unless the user
+/// has set it. An MPI in the same process has none then, either.
 fn without_registration_cache(
     given: &[(OsString, OsString)],
     environment: impl Iterator<Item = (OsString, OsString)>,
@@ -140,7 +139,7 @@ pub fn node_main() -> Result<u8> {
 mod tests {
     use super::*;
 
-    /// Goal: who has said anything about the cache is left alone.
+    /// Goal: a user's setting of the cache is left alone.
     #[test]
     fn the_registration_cache_is_off_where_nobody_says_anything() {
         let with = |name: &str| vec![(OsString::from(name), OsString::from("1"))];

@@ -22,17 +22,21 @@
 //! }
 //! ```
 //!
-//! What puts and gets promise: a blocking put returns when its bytes are visible to every later get anywhere; per page
-//! there are many readers or one writer, so properly synchronised programs are sequentially consistent. Bytes of one
-//! aligned 8-byte word are never torn (over libfabric, where its provider sees to that; over ibv, where a transfer begins at a
-//! word). A segment may be attached as [`relaxed`](SegmentOptions::relaxed): then ranks agree on its content at barriers and under locks only, and small puts travel together.
+//! Ordering of puts and gets: a blocking put returns when its bytes are visible to every later get anywhere;
+//! per page there are many readers or one writer, so properly synchronised programs are sequentially
+//! consistent. Bytes of one aligned 8-byte word are never torn (over libfabric, where its provider sees to
+//! that; over ibv, where a transfer begins at a word). A segment may be attached as
+//! [`relaxed`](SegmentOptions::relaxed): then ranks agree on its content at barriers and under locks only,
+//! and small puts travel together.
 //!
 //! Forms of put and get: blocking, non-blocking with a handle ([`Runtime::put_nb`], [`Runtime::get_nb`]), many at once
 //! ([`Runtime::batch`]), values, atomic updates ([`Runtime::update`]), [`Runtime::memset`], and through pinned pages
 //! ([`Runtime::pin`]). Segments come and go while the job runs, tiered with pages of their own size or pinned
 //! ([`Runtime::attach`], [`SegmentOptions`]).
 //!
-//! What all ranks do together, or some of them, such as broadcasts and reductions, is done by a [`Team`] ([`Runtime::world`]). What was started goes on by itself, whether the rank polls, waits for something else, or computes.
+//! Collective operations, of all ranks or some, such as broadcasts and reductions, are functions of a
+//! [`Team`] ([`Runtime::world`]). Operations in flight progress by themselves, whether the rank polls, waits
+//! for something else, or computes.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // See `vgas_rma::say`.
 
@@ -92,7 +96,7 @@ pub use vgas_shm::{AtomicWord, Change};
 /// (`vgas run … | head`) is no failure, where `println!` would end the rank by a panic, and the job with it.
 ///
 /// # Errors
-/// What the system says, such as of a full disk.
+/// The system's error, such as of a full disk.
 pub fn print(text: impl std::fmt::Display) -> Result<()> {
     say::print(text).map_err(|error| vgas_rma::RmaError::io("write to standard output", error).into())
 }

@@ -108,10 +108,11 @@ impl Runtime {
     /// the machine, and the offset a multiple of its length. When it returns every rank sees the change. Any thread may call it;
     /// no rank need do anything for it.
     ///
-    /// A word of a *tiered* segment is updated where its page is: in this node's DRAM if this node has the page to write,
-    /// otherwise by the agent of its home, in one message there and one back. It is atomic with every other update of the word,
-    /// with puts and gets of the whole word by whatever rank, and with atomic instructions of its owner through pointers. Of a
-    /// relaxed segment, the puts of this rank that wait for its barrier travel first.
+    /// A word of a *tiered* segment is updated where its page is: in this node's DRAM if this node has the
+    /// page to write, otherwise by the agent of its home, in one message there and one back. It is atomic
+    /// with every other update of the word, with puts and gets of the whole word by whatever rank, and with
+    /// atomic instructions of its owner through pointers. In a relaxed segment, the puts of this rank that
+    /// wait for its barrier travel first.
     ///
     /// A word of a *pinned* segment is changed in no other way between two barriers (see `vgas_rma::endpoint`, "Atomic
     /// updates").

@@ -19,8 +19,8 @@ impl Runtime {
         Ok(self.client().call::<S>(node, request)?)
     }
 
-    /// Starts a call of a service, for who has something else to do meanwhile: [`PendingCall::test`](crate::service::PendingCall::test)
-    /// lets it go on.
+    /// Starts a call of a service, for callers with other work meanwhile:
+    /// [`PendingCall::test`](crate::service::PendingCall::test) makes progress.
     ///
     /// # Errors
     /// As [`Runtime::call`].
@@ -32,7 +32,8 @@ impl Runtime {
         Ok(self.client().start_call::<S>(node, request)?)
     }
 
-    /// Tells a service of a node something, without waiting; in the order of this rank's calls of that node. What it answers goes nowhere.
+    /// Tells a service of a node something, without waiting; in the order of this rank's calls of that node.
+    /// Its answer is discarded.
     ///
     /// # Errors
     /// When it does not fit a message, and when a peer is lost.
@@ -40,7 +41,7 @@ impl Runtime {
         Ok(self.client().tell::<S>(node, request)?)
     }
 
-    /// What a node's service was asked and has done. Not collective.
+    /// Returns the counts of a node's service. Not collective.
     ///
     /// # Errors
     /// As [`Runtime::call`].

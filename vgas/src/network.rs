@@ -25,10 +25,10 @@ impl ConduitChoice {
 /// For how long the end of a job waits for what was sent to arrive.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The way of a process to other nodes, and how to end it well; none when one domain holds everybody.
+/// A process's conduits to other nodes, and their orderly end; none if one domain holds all processes.
 pub(crate) struct Network {
     conduit: Option<Arc<dyn Conduit>>,
-    /// Of the hooks that count.
+    /// Counts of the counting hooks.
     counts: Vec<Arc<Count>>,
     me: Peer,
 }

@@ -8,9 +8,10 @@
 //! | [`Runtime::put_value_nb`], [`Runtime::get_value_nb`] | a value | when it returns | when waited for |
 //! | [`Runtime::batch`] (implicit handles) | borrowed for the batch | after the batch | after the batch |
 //!
-//! *What was started goes on by itself*, waited for or not: at once when some thread of the rank polls or waits for anything,
-//! and within a millisecond when the rank computes and calls nothing. So a put arrives although its rank never tests its
-//! handle, and while one operation is waited for, the others travel. No handler of an active message runs by that.
+//! *Operations in flight progress by themselves*, waited for or not: at once when some thread of the rank
+//! polls or waits for anything, and within a millisecond when the rank computes and calls nothing. So a put
+//! arrives although its rank never tests its handle, and while one operation is waited for, the others
+//! travel. No handler of an active message runs by that.
 //!
 //! A put that is complete is *visible* to every later get anywhere; for relaxed segments
 //! ([`SegmentOptions::relaxed`](crate::SegmentOptions::relaxed)), after the next barrier.

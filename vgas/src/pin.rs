@@ -54,7 +54,7 @@ impl PinnedPage<'_> {
         self.start.offset..self.start.offset + u64::from(self.page.bytes())
     }
 
-    /// Whether the next read will be served by the pinned page itself.
+    /// Returns true if the next read will be served by the pinned page itself.
     pub fn is_current(&self) -> bool {
         self.page.is_current()
     }

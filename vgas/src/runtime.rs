@@ -43,14 +43,14 @@ pub(crate) struct RankState {
     pub segments: SegmentTable,
     pub addresses: Addresses,
     pub ending: Mutex<Ending>,
-    /// Whether this rank has met the survivors of a loss.
+    /// True if this rank has met the survivors of a loss.
     pub meeting: Mutex<bool>,
 }
 
 /// Work of a library at the end of the job.
 pub(crate) type Finalizer = Box<dyn FnOnce() -> Result<()> + Send>;
 
-/// How far this rank's end has come.
+/// Progress of this rank's end.
 #[derive(Default)]
 pub(crate) struct Ending {
     pub finalizers: Vec<Finalizer>,
@@ -94,12 +94,12 @@ impl Runtime {
         self.0.layout.nodes()
     }
 
-    /// Whether all nodes are virtual nodes of this machine, so that they share its cores.
+    /// Returns true if all nodes are virtual nodes of this machine, so that they share its cores.
     pub fn shares_machine(&self) -> bool {
         self.0.shares_machine
     }
 
-    /// Who runs where.
+    /// Returns the assignment of ranks to nodes.
     pub fn layout(&self) -> &Layout {
         &self.0.layout
     }

@@ -28,7 +28,7 @@ const BY_PROGRAM: &str = "program";
 /// `main` begins with [`crate::service::serve_node`].
 static SERVES_ITSELF: AtomicBool = AtomicBool::new(false);
 
-/// What a library over this crate says of a job whose ranks others have started.
+/// A library's options for joining an externally started job.
 #[derive(Clone, Debug)]
 pub struct Starting {
     /// The settings; `cache.size` need not be resolved.
@@ -65,7 +65,7 @@ pub(crate) fn serves_itself() {
     SERVES_ITSELF.store(true, Ordering::Relaxed);
 }
 
-/// What the surroundings of this process say of a process manager, by the setting `run.pmi`.
+/// Looks for a process manager in this process's environment, by the setting `run.pmi`.
 pub fn seen(settings: &Settings) -> Seen {
     pmi::seen(choice(settings))
 }
@@ -79,8 +79,8 @@ fn choice(settings: &Settings) -> PmiChoice {
     }
 }
 
-/// Whether this process was started as one of several ranks, as far as its surroundings say: then a command that would start a job of its
-/// own belongs to one. By the default of `run.pmi`.
+/// Returns true if this process was started as one of several ranks, as far as its environment says: then a
+/// command that would start a job of its own belongs to one. By the default of `run.pmi`.
 pub fn is_one_of_several() -> bool {
     let number = |name| std::env::var(name).ok().and_then(|text| text.trim().parse::<u32>().ok());
     let ranks = ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].into_iter().find_map(number);

@@ -7,7 +7,7 @@ use std::fmt;
 use vgas_cache::pool::{Counter, CounterSnapshot};
 use vgas_rma::{Rank, say};
 
-/// What a rank, the agent of a node, or all of them together have counted.
+/// Counts of a rank, of a node's agent, or of all of them together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statistics {
     values: Vec<(Counter, u64)>,
@@ -24,7 +24,7 @@ impl Statistics {
         self.values.iter().copied()
     }
 
-    /// What was counted since an earlier reading.
+    /// Returns the counts since an earlier reading.
     pub fn since(&self, earlier: &Statistics) -> Statistics {
         let values =
             self.values.iter().map(|&(counter, value)| (counter, value - earlier.get(counter).min(value)));
@@ -48,7 +48,7 @@ impl fmt::Display for Statistics {
 }
 
 impl Runtime {
-    /// What has been counted since the start, on the whole job. Collective.
+    /// Returns the counts of the whole job since its start. Collective.
     pub fn statistics(&self) -> Result<Statistics> {
         let mut sum = CounterSnapshot::default();
         for (rank, agent) in self.all_counters()? {
@@ -58,19 +58,19 @@ impl Runtime {
         Ok(sum.into())
     }
 
-    /// What this rank has counted since the start: hits, what it asked for, and what it has read from its node's NVMe by itself.
-    /// Any thread may call it at any time.
+    /// Returns the counts of this rank since its start: hits, requests, and its own reads from its node's
+    /// NVMe. Any thread may call it at any time.
     pub fn rank_statistics(&self) -> Statistics {
         self.client().counters().into()
     }
 
-    /// What the agent of this rank's node has counted since the start: how misses were answered that needed it, messages, NVMe.
-    /// Any thread may call it at any time.
+    /// Returns the counts of this node's agent since its start: answers to misses that needed it, messages,
+    /// NVMe. Any thread may call it at any time.
     pub fn node_statistics(&self) -> Statistics {
         self.client().node_counters().into()
     }
 
-    /// Of every rank, and, from the first rank of a node, of its agent. Collective.
+    /// Gathers the counters of every rank, and, from the first rank of a node, of its agent. Collective.
     fn all_counters(&self) -> Result<Vec<(CounterSnapshot, Option<CounterSnapshot>)>> {
         let words = |counters: CounterSnapshot| counters.iter().map(|(_, value)| value).collect::<Vec<_>>();
         let mut own = words(self.client().counters());

@@ -21,13 +21,14 @@ use vgas_rma::collective::{self, Blocks, Call, Combiner, Kind, Pattern, View};
 /// order is that of the team. Teams may overlap, and different teams need no common order. Messages for handlers are served
 /// meanwhile. Not in handlers.
 ///
-/// What puts before a collective have written is visible after it only where a barrier says so.
+/// Puts before a collective are visible after it only if it is documented as a barrier.
 ///
 /// # Errors
-/// Members that do not agree are told: whichever finds another collective, root or size than its own ends with
-/// [`RmaError::Collective`](vgas_rma::RmaError::Collective), which names the other, and tells all members. What had ended before on
-/// some member stays as it is there; this and every later collective of the team ends with the error. Other teams go on. A
-/// difference that shows in no message, as of a member that does not call at all, is waited for.
+/// Members that do not agree are told: whichever finds another collective, root or size than its own ends
+/// with [`RmaError::Collective`](vgas_rma::RmaError::Collective), which names the other, and tells all
+/// members. Operations that had ended before on some member are unaffected there; this and every later
+/// collective of the team ends with the error. Other teams go on. A difference that shows in no message, as
+/// of a member that does not call at all, is waited for.
 ///
 /// # Examples
 /// ```no_run
@@ -46,7 +47,7 @@ pub struct Team {
     team: Arc<collective::Team>,
 }
 
-/// How two elements become one. Of whole numbers, sums and products wrap around.
+/// Combination of two elements. Sums and products of integers wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// Both added.
@@ -84,8 +85,8 @@ macro_rules! numbers {
 numbers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize, |a, b| a.wrapping_add(b), |a, b| a.wrapping_mul(b));
 numbers!(f32 f64, |a, b| a + b, |a, b| a * b);
 
-/// What combines elements of two members: an [`Operator`], or a function. It must be associative; members are combined in
-/// their order, so it need not be commutative. It runs in the calling thread.
+/// Combines elements of two members: an [`Operator`], or a function. It must be associative; members are
+/// combined in their order, so it need not be commutative. It runs in the calling thread.
 pub trait Combine<T> {
     /// Both, the earlier member's first.
     fn combine(&self, left: T, right: T) -> T;
@@ -138,8 +139,8 @@ impl Team {
         Ok(Team { runtime: self.runtime.clone(), team: self.team.split(colour, key)? })
     }
 
-    /// Waits until all members have come here. What members have put before is visible to all of them after, also what went into
-    /// relaxed segments. Collective.
+    /// Waits until all members have come here. Earlier puts of members are visible to all of them afterwards,
+    /// even those into relaxed segments. Collective.
     ///
     /// # Errors
     /// See [`Team`]; and that of a put into a relaxed segment.

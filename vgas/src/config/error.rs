@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration: one line that says where and what, one hint that says what to write.
+//! Errors of a configuration: one line with the place and the fault, one hint that says what to write.
 
 use super::origin::Origin;
 use super::table::Setting;
@@ -14,7 +14,7 @@ pub enum ConfigError {
     UnknownSetting {
         /// As it was written.
         name: String,
-        /// Where.
+        /// Its place.
         origin: Origin,
         /// The nearest name there is.
         nearest: Option<&'static str>,
@@ -34,17 +34,17 @@ pub enum ConfigError {
         setting: &'static Setting,
         /// The value as it was written.
         text: String,
-        /// Where.
+        /// Its place.
         origin: Origin,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// Values that are fine alone but not together.
     #[error("{problem}")]
     Conflict {
-        /// Which, and why.
+        /// The fault, with its reason.
         problem: String,
-        /// What to do.
+        /// The remedy.
         hint: String,
     },
     /// `--set` without a name and a value.
@@ -52,7 +52,7 @@ pub enum ConfigError {
     NotAnAssignment {
         /// As it was written.
         text: String,
-        /// Where.
+        /// Its place.
         origin: Origin,
     },
     /// The file cannot be read.
@@ -78,7 +78,7 @@ pub enum ConfigError {
     WrongType {
         /// The setting, as it was written.
         name: String,
-        /// Where.
+        /// Its place.
         origin: Origin,
         /// The type, with its article.
         found: &'static str,
@@ -96,7 +96,7 @@ impl ConfigError {
         Self::Refused { setting, text: text.into(), origin, reason }
     }
 
-    /// What to do about it, where that can be said.
+    /// Returns the remedy, if there is one.
     pub fn hint(&self) -> Option<String> {
         let all = "`vgas config` lists all settings";
         match self {

@@ -1,7 +1,7 @@
 //! Reads a TOML configuration file into names, texts and lines. Knows no setting.
 //!
-//! Whatever a user names is read with a limit and a deadline: a pipe that nobody writes to and a device without end must
-//! not keep a command from saying what is wrong.
+//! A file named by the user is read with a limit and a deadline: a pipe without a writer and a device without
+//! end must not keep a command from reporting the error.
 
 use super::error::ConfigError;
 use super::origin::Origin;
@@ -22,10 +22,10 @@ pub(super) struct Entry {
     pub origin: Origin,
 }
 
-/// The most bytes such a file may have: it is read as a whole, and nobody writes a larger one.
+/// The most bytes of such a file: it is read as a whole, and no real one is larger.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// How long the writer of a pipe may take: commands say what is wrong within 5 seconds.
+/// Timeout for the writer of a pipe: commands report errors within 5 seconds.
 const PIPE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// All entries of a file, in their order.
@@ -37,7 +37,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, ConfigError> {
 /// Reads a file that people write, such as a configuration or a list of hosts; also from a pipe (`<(…)`), once.
 ///
 /// # Errors
-/// What the system says; and if it has more than 1 MiB, does not end within 2 seconds, or is no UTF-8.
+/// The system's error; and if it has more than 1 MiB, does not end within 2 seconds, or is no UTF-8.
 pub fn read_text(path: &Path) -> std::io::Result<String> {
     // A pipe without a writer would be waited for without a limit.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.union(rustix::fs::OFlags::NOCTTY).bits() as i32;

@@ -3,7 +3,7 @@
 //! * A setting `cache.size` is written `cache.size=4GiB` after `--set`, `VGAS_CACHE_SIZE=4GiB` in the environment, and
 //!   `size = "4GiB"` under `[cache]` in a TOML file (`--config FILE` or `VGAS_CONFIG`).
 //! * A flag wins over the environment, which wins over the file, which wins over the default.
-//! * What is not a setting is refused, wherever it is written: a misspelt name must not silently do nothing.
+//! * Unknown settings are refused, wherever they are written: a misspelt name must not silently do nothing.
 //!
 //! The launcher loads the configuration once ([`Config::load`]) and hands its effective values to every process of the
 //! job as text ([`Settings::to_map`], [`Settings::from_map`]); no other process looks at files or variables.
@@ -49,7 +49,7 @@ pub const CACHE_PAGES_MIN: u64 = 16;
 /// The largest cache that `cache.size = auto` chooses: the pool of the paper's evaluation (vGASNet §IV.C).
 const AUTO_CACHE_MAX: u64 = 16 * GIB;
 
-/// Where to look for values.
+/// Sources of values.
 #[derive(Debug, Default)]
 pub struct Sources {
     /// The file given by a flag; without one, `VGAS_CONFIG` names it.
@@ -72,7 +72,7 @@ pub struct FlagValue {
 }
 
 impl FlagValue {
-    /// What follows `--set`: `cache.size=4GiB`.
+    /// Parses the argument of `--set`: `cache.size=4GiB`.
     pub fn assignment(text: &str) -> Result<Self, ConfigError> {
         let flag = || "--set".to_owned();
         match text.split_once('=') {
@@ -91,7 +91,7 @@ pub struct EffectiveValue {
     pub setting: &'static Setting,
     /// The value, in its usual form.
     pub text: String,
-    /// Where it comes from.
+    /// Origin of the value.
     pub origin: Origin,
 }
 
@@ -294,7 +294,7 @@ impl CacheSettings {
 }
 
 impl ClusterSettings {
-    /// What of it asks for something that only virtual nodes can be given: the setting, and what it gives.
+    /// Returns the first setting that only virtual nodes can have, and what it provides.
     pub(crate) fn of_virtual_nodes(&self) -> Option<(&'static str, &'static str)> {
         let asked = [
             (self.link != OrNone::None, "cluster.link (--link)", "links"),

@@ -1,9 +1,9 @@
-//! Where a value comes from.
+//! Origin of a value.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value comes from; later ones win over earlier ones.
+/// Origin of a value; later ones win over earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The table.
@@ -24,7 +24,8 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Whether it wins over another one: flag over environment over file over default, and later over earlier.
+    /// Returns true if it wins over another one: flag over environment over file over default, and later over
+    /// earlier.
     pub(super) fn wins_over(&self, other: &Self) -> bool {
         self.strength() >= other.strength()
     }

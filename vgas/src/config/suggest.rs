@@ -16,14 +16,14 @@ pub(super) fn nearest<'a>(written: &str, candidates: impl Iterator<Item = &'a st
     best.filter(|(_, distance)| *distance <= near_enough).map(|(candidate, _)| candidate)
 }
 
-/// What settings of earlier versions have become whose names do not say it.
+/// Settings of earlier versions whose new names are not similar.
 const SUCCESSORS: [(&str, &str); 3] = [
     ("local.system_calls", "local.mechanism"),
     ("stats.each", "stats.print"),
     ("cache.part_max", "ablation.parts"),
 ];
 
-/// What a setting of an earlier version is called now.
+/// Returns the present name of an earlier version's setting.
 pub(super) fn successor(written: &str) -> Option<&'static str> {
     SUCCESSORS.into_iter().find(|(past, _)| *past == written).map(|(_, now)| now)
 }
@@ -32,7 +32,7 @@ fn last_part(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// How many insertions, deletions, replacements and swaps of neighbours turn one text into the other (optimal string
+/// Edit distance of two texts: insertions, deletions, replacements and swaps of neighbours (optimal string
 /// alignment).
 fn edits(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 choices! {
     /// The transport between nodes. Within a node it is always shared memory.
     pub enum ConduitChoice {
-        /// What suits: at present `tcp`, between machines and between virtual nodes.
+        /// The suitable one: at present `tcp`, between machines and between virtual nodes.
         Auto = "auto",
         /// Shared memory: all (virtual) nodes are on this machine.
         Smp = "smp",
@@ -31,7 +31,7 @@ choices! {
 }
 
 choices! {
-    /// Which page leaves a full cache.
+    /// The page to evict from a full cache.
     pub enum ReplacementChoice {
         /// Least recently used, where pages that no other node has count as used more recently: it takes a read of NVMe to get one back.
         LruByCost = "lru-by-cost",
@@ -45,7 +45,7 @@ choices! {
 }
 
 choices! {
-    /// How pages are read and written.
+    /// I/O interface for reading and writing pages.
     pub enum DeviceChoice {
         /// io_uring with direct I/O; `blocking` where the kernel or the file system refuses that.
         Auto = "auto",
@@ -59,14 +59,14 @@ choices! {
 }
 
 impl DeviceChoice {
-    /// Whether processes of the job may set up an io_uring.
+    /// Returns true if processes of the job may set up an io_uring.
     pub(crate) fn may_use_uring(self) -> bool {
         matches!(self, Self::Auto | Self::Uring)
     }
 }
 
 choices! {
-    /// How plain loads and stores reach a tiered segment (vGASNet §III.D).
+    /// Mechanism of plain loads and stores on a tiered segment (vGASNet §III.D).
     pub enum LocalMechanism {
         /// `userfaultfd` where it is allowed, `sigsegv` otherwise.
         Auto = "auto",
@@ -81,7 +81,7 @@ choices! {
 }
 
 choices! {
-    /// How ranks that others have started find each other.
+    /// Protocol by which externally started ranks find each other.
     pub enum PmiProtocol {
         /// As the surroundings offer: `pmix` before `pmi1`.
         Auto = "auto",
@@ -95,7 +95,7 @@ choices! {
 }
 
 choices! {
-    /// Where ranks run when nobody says where.
+    /// Hosts of the ranks if none are named.
     pub enum AllocationChoice {
         /// On the hosts that a batch system has given (Slurm, PBS, LSF); without one, here.
         Auto = "auto",
@@ -105,7 +105,7 @@ choices! {
 }
 
 choices! {
-    /// What is printed of a job's counters.
+    /// Output of a job's counters.
     pub enum StatisticsChoice {
         /// Nothing.
         Off = "off",
@@ -119,7 +119,7 @@ choices! {
 /// Most threads of an agent.
 const AGENT_THREADS_MAX: u64 = vgas_cache::pool::AGENT_THREADS_MAX as u64;
 
-/// When, and by whom, a setting is read.
+/// Time at which a setting is read, and the process that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// By the command that starts the job.
@@ -149,11 +149,11 @@ impl Phase {
 pub struct Setting {
     /// Its name: file key, word after `--set`.
     pub name: &'static str,
-    /// What it does.
+    /// Its help text.
     pub(super) help: &'static str,
-    /// What kind of value it has, with the unit.
+    /// Kind of its value, with the unit.
     pub kind: &'static str,
-    /// The value it has when nobody sets it.
+    /// Its default value.
     pub default: &'static str,
     /// When it is read.
     pub phase: Phase,
@@ -270,11 +270,12 @@ settings! {
     top {
         /// The transport between nodes.
         conduit: ConduitChoice = "auto", Launch;
-        /// What is done to all traffic between nodes, in this order, seen from the program; for trying what a slower network would
-        /// cost. `delay` and `rate` hold what comes, `jitter` by times that are drawn (after `@`: the seed), so that what nodes send
-        /// overtakes each other, `loss` lets so many attempts to send fail, which are made again, `count`
-        /// prints at the end what each process has sent and got, and `trace` logs each message at the level `trace`. Nothing of
-        /// this reaches messages within a node, and so none with the conduit `smp`.
+        /// Hooks on all traffic between nodes, applied in this order, as the program sees it; they show the
+        /// cost of a slower network. `delay` and `rate` hold messages back, `jitter` adds a random delay
+        /// (after `@`: the seed) and so reorders messages of different nodes, `loss` fails a share of sends,
+        /// which are retried, `count` prints at the end what each process has sent and received, and `trace`
+        /// logs each message at the level `trace`. Messages within a node are not affected, and so none with
+        /// the conduit `smp`.
         hooks: Hooks = "none", Node;
     }
 
@@ -285,24 +286,25 @@ settings! {
         size: Auto<Size> = "auto", Launch, 64 * KIB => 64 * TIB;
         /// The unit of caching and coherence. Large pages suit scans, small ones random access.
         page: PowerOfTwo = "64KiB", Launch, 4 * KIB => 4 * MIB;
-        /// Have memory behind all of the cache before the ranks begin, instead of where pages are first used: the start takes as long
-        /// as the system needs to find and clear it, and nothing later waits for that. What the system does not give then comes later, as without.
+        /// Allocate the memory of the whole cache before the ranks begin, instead of at the first use of each
+        /// page: the start takes as long as the system needs to find and clear it, and nothing later waits
+        /// for that. Memory that the system refuses is allocated at first use.
         prefault: bool = "off", Node;
     }
 
     /// The agent of each node, which serves its cache.
     agent: AgentSettings {
-        /// How many threads the agent of a node has, each with its share of the pages. More than one are worth their cores
-        /// where other nodes ask for more pages than one thread can hand out.
+        /// Number of threads of a node's agent, each with its share of the pages. Use more than one only if
+        /// other nodes request more pages than one thread can serve.
         threads: u32 = "1", Node, 1 => AGENT_THREADS_MAX;
     }
 
     /// Segment files on NVMe.
     nvm: NvmSettings {
-        /// Where the segment files are. `auto`: $TMPDIR, or /var/tmp where that is not set. Scratch files have no
-        /// name there and vanish with the job.
+        /// Folder of the segment files. `auto`: $TMPDIR, or /var/tmp where that is not set. Scratch files
+        /// have no name there and vanish with the job.
         directory: Auto<PathBuf> = "auto", Node;
-        /// How pages are read and written.
+        /// I/O interface for reading and writing pages.
         device: DeviceChoice = "auto", Node;
         /// Most page operations at the device at once, per node.
         queue_depth: u32 = "64", Node, 1 => 4096;
@@ -310,9 +312,9 @@ settings! {
 
     /// The remotely accessible memory of a rank.
     segment: SegmentSettings {
-        /// What a segment is made of unless the program says it: `tiered` is a file on NVMe behind the cache, and may exceed DRAM;
-        /// `pinned` is DRAM only, without cache and files. `auto` is pinned in GASNet clients, whatever launcher started them, and
-        /// tiered in other programs.
+        /// Default memory of a segment, unless the program says it: `tiered` is a file on NVMe behind the
+        /// cache, and may exceed DRAM; `pinned` is DRAM only, without cache and files. `auto` is pinned in
+        /// GASNet clients, whatever launcher started them, and tiered in other programs.
         kind: Auto<Kind> = "auto", Attach;
         /// The most that a rank's pinned segments may have, all together. Memory is used only where it is touched, except over `ibv`,
         /// where all of a segment is locked in memory when a peer first reaches it, or its owner first moves more than 512
@@ -336,8 +338,8 @@ settings! {
     tcp: TcpSettings {
         /// The ports to listen on, one a process. `auto`: any that is free.
         port_range: Auto<PortRange> = "auto", Node;
-        /// Where to listen. `auto`: the loopback interface when the job has one machine, otherwise the address by
-        /// which the machine reaches the launcher.
+        /// Interface to listen on. `auto`: the loopback interface when the job has one machine, otherwise the
+        /// address by which the machine reaches the launcher.
         interface: Auto<Interface> = "auto", Node;
     }
 
@@ -354,9 +356,9 @@ settings! {
         /// which decides device, port and GID; nodes of one machine take turns among several. The same for all nodes of a
         /// job. `auto`: none; librdmacm is not used, and InfiniBand reaches one subnet.
         network: Auto<Network> = "auto", Node;
-        /// How long a packet may stay unacknowledged: 4.096 microseconds times 2 to this power.
+        /// Time that a packet may stay unacknowledged: 4.096 microseconds times 2 to this power.
         timeout: u32 = "14", Node, 8 => 31;
-        /// How often it is sent again before its peer counts as lost. With 7, Soft-RoCE never gives up.
+        /// Number of times it is sent again before its peer counts as lost. With 7, Soft-RoCE never gives up.
         retries: u32 = "3", Node, 0 => 7;
         /// The service level of every packet, by which switches keep kinds of traffic apart; on Ethernet its priority.
         /// `auto`: what librdmacm finds out, or 0.
@@ -379,14 +381,15 @@ settings! {
 
     /// Plain loads and stores on one's own tiered segment.
     local: LocalSettings {
-        /// How such an access brings its page in.
+        /// Mechanism by which such an access brings its page in.
         mechanism: LocalMechanism = "auto", Attach;
-        /// How much of its segment a rank keeps mapped at a time. `auto`: half of the cache, divided by the ranks of
-        /// the node, at most 16384 pages. More is never mapped.
+        /// Most bytes of its segment that a rank keeps mapped at a time. `auto`: half of the cache, divided
+        /// by the ranks of the node, at most 16384 pages. More is never mapped.
         mapped: Auto<Size> = "auto", Launch, 4 * KIB => 64 * TIB;
     }
 
-    /// What virtual nodes have, where that is less than the machine: for seeing on one machine what a cluster would show.
+    /// Resources of virtual nodes, if they are less than the machine's: to see on one machine what a cluster
+    /// would show.
     cluster: ClusterSettings {
         /// The link of each node to a switch: as many bits a second each way, and the delay from one node to another. Messages within
         /// a node do not pass it. Needs the conduit `tcp`, and nodes that are all virtual.
@@ -397,8 +400,9 @@ settings! {
         /// Give each virtual node a network namespace of its own, with a cable to a switch. Then the kernel holds back what a `link` has to
         /// (tbf; its delay stays vgas's), and programs see a network of their own. Needs root, `ip` and `tc`; nothing of it has a name or stays.
         netns: bool = "off", Launch;
-        /// Most memory of all processes of a virtual node: its cache, what its ranks allocate, and the system's cache of its files. Who
-        /// needs more is killed, and the job ends with a line that says so. Needs root and control groups.
+        /// Most memory of all processes of a virtual node: its cache, what its ranks allocate, and the
+        /// system's cache of its files. A process beyond it is killed, and the job ends with a line that says
+        /// so. Needs root and control groups.
         memory: OrNone<Size> = "none", Launch, 16 * MIB => 64 * TIB;
     }
 
@@ -406,23 +410,27 @@ settings! {
     run: RunSettings {
         /// Begin every line of output with the rank that wrote it.
         label: bool = "off", Launch;
-        /// Whether the job goes on when a node is lost: its daemon, or a rank on it, is killed, or nobody can reach it. One only,
-        /// and not the first one where the ranks were started by another starter than `vgas run`. A program that `Objects::run` begins on
-        /// the first rank ends with it. Needs `conduit = tcp` and segments that are home-only, as those of owned objects are.
+        /// Let the job continue when a node is lost: its daemon, or a rank on it, is killed, or it becomes
+        /// unreachable. One only, and not the first one where the ranks were started by another starter than
+        /// `vgas run`. A program that `Objects::run` begins on the first rank ends with it. Needs
+        /// `conduit = tcp` and segments that are home-only, as those of owned objects are.
         survive: bool = "off", Launch;
         /// Milliseconds within which every node must be ready, and every rank that another starter has started must have come; a job that
         /// takes longer does not start. After five seconds a line says what is missing.
         start_timeout_ms: u32 = "60000", Launch, 100 => 600_000;
-        /// How a program that another starter has started (`srun`, `mpirun`, `mpiexec.hydra`) finds the other ranks.
+        /// Protocol by which a program started by another starter (`srun`, `mpirun`, `mpiexec.hydra`) finds
+        /// the other ranks.
         pmi: PmiProtocol = "auto", Launch;
         /// Serve PMI-1 to the ranks that `vgas run` starts, so that MPICH programs among them are ranks of one MPI. Without it, each is an
         /// MPI of one rank.
         serve_pmi: bool = "on", Launch;
-        /// Where `vgas run`, `vgas gemm` and `vgas demo` start ranks when neither hosts nor `--nodes` are given.
+        /// Hosts on which `vgas run`, `vgas gemm` and `vgas demo` start ranks when neither hosts nor
+        /// `--nodes` are given.
         allocation: AllocationChoice = "auto", Launch;
-        /// What starts a command on another node of an allocation of Slurm; the node and the command are appended.
+        /// Command that starts another on a node of an allocation of Slurm; the node and the command are
+        /// appended.
         srun: CommandLine = "srun --overlap --mpi=none --cpu-bind=none --mem=0 --quiet --export=ALL", Launch;
-        /// What starts a command on another machine; the host and the command are appended.
+        /// Command that starts another on a remote machine; the host and the command are appended.
         ssh: CommandLine = "ssh -T -o BatchMode=yes -o ConnectTimeout=4 -o ServerAliveInterval=5", Launch;
     }
 
@@ -433,8 +441,8 @@ settings! {
         print: StatisticsChoice = "off", End;
     }
 
-    /// What vgas does beyond the paper or a plain cache, each to be switched off. For measuring what it brings
-    /// (configs/ablation.toml), not for tuning: results are the same, only slower, or without a guard.
+    /// Features of vgas beyond the paper or a plain cache, each to be switched off. For measuring what it
+    /// brings (configs/ablation.toml), not for tuning: results are the same, only slower, or without a guard.
     ablation: AblationSettings {
         /// Cooperative caching: a node that has a page answers for it, so that its home need not (vGASNet §III.B).
         cooperative: bool = "on", Node;
@@ -442,12 +450,12 @@ settings! {
         in_place: bool = "on", Node;
         /// Fetch pages ahead of a scan.
         read_ahead: bool = "on", Node;
-        /// What is said about several pages at once travels together.
+        /// Send messages about several pages together.
         batch: bool = "on", Node;
         /// A put that covers a whole page does not read the old page.
         whole_page_put: bool = "on", Node;
-        /// A small get that misses a page of 256KiB or more, which no other node has in memory, reads only that part of it.
-        /// Who misses the page again soon gets all of it.
+        /// A small get that misses a page of 256KiB or more, which no other node has in memory, reads only
+        /// that part of it. A rank that misses the page again soon gets all of it.
         parts: bool = "on", Node;
         /// A rank that misses a page of its own node's NVMe, of which no node has a copy, reads it by itself instead of asking
         /// the node's agent.
@@ -455,7 +463,7 @@ settings! {
         /// A page that other nodes have in memory is read from its home's NVMe nevertheless, where that was measured to be so much
         /// faster that it is worth what it takes from the nodes that share the drive. Off: it never is.
         read_nearest: bool = "on", Node;
-        /// Which page leaves a full cache.
+        /// The page to evict from a full cache.
         replacement: ReplacementChoice = "lru-by-cost", Node;
         /// Keep a checksum of every page and verify it on every read. Without them, damage on the device goes unnoticed.
         checksums: bool = "on", Node;
@@ -463,7 +471,7 @@ settings! {
 }
 
 impl Setting {
-    /// What it does, in a sentence or two.
+    /// Returns its help text, a sentence or two.
     pub fn help(&self) -> &'static str {
         self.help.trim_start()
     }

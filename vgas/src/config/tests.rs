@@ -157,7 +157,7 @@ fn a_cache_must_hold_some_pages() {
     );
 }
 
-/// What would silently do nothing is refused.
+/// Settings that would silently do nothing are refused.
 #[test]
 fn hooks_need_a_conduit_that_they_can_be_around() {
     assert!(from_flags(&["hooks=delay=1ms,count"]).is_ok() && from_flags(&["conduit=smp"]).is_ok());
@@ -168,7 +168,8 @@ fn hooks_need_a_conduit_that_they_can_be_around() {
     );
 }
 
-/// What would silently do nothing is refused, and what is no link or drive says what may be written.
+/// Settings that would silently do nothing are refused, and the error for an invalid link or drive gives the
+/// valid forms.
 #[test]
 fn virtual_hardware_must_be_felt() {
     assert!(from_flags(&["cluster.link=1gbit,50us", "cluster.nvm=200MiB,50k"]).is_ok());

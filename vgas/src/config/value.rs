@@ -21,7 +21,7 @@ pub const TIB: u64 = 1 << 40;
 
 /// A type that settings can have: it is written as one line of text, in files, variables and flags alike.
 pub trait Value: Sized {
-    /// What to call the type in one or two words, with the unit where there is one.
+    /// Name of the type in one or two words, with the unit if there is one.
     const KIND: &'static str;
 
     /// The accepted forms, to complete the sentence "write …".
@@ -33,12 +33,12 @@ pub trait Value: Sized {
     /// Writes it so that [`Value::parse`] reads the same value.
     fn text(&self) -> String;
 
-    /// What limits apply to, for values that have a size or a count.
+    /// Returns the magnitude that limits apply to, for values with a size or a count.
     fn magnitude(&self) -> Option<u64> {
         None
     }
 
-    /// How a limit of this type is written.
+    /// Formats a limit of this type.
     fn limit_text(limit: u64) -> String {
         limit.to_string()
     }

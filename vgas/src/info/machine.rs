@@ -18,7 +18,7 @@ pub struct Machine {
     pub memory_available_bytes: u64,
     /// The least memory limit of the control groups that this process is in, in bytes.
     pub memory_limit_bytes: Option<u64>,
-    /// What this process may lock in bytes; `None` when there is no limit.
+    /// Bytes that this process may lock; `None` when there is no limit.
     pub locked_limit_bytes: Option<u64>,
 }
 
@@ -94,7 +94,8 @@ fn meminfo_bytes(meminfo: &str, name: &str) -> u64 {
     kibibytes.map_or(0, |kibibytes| kibibytes.saturating_mul(1024))
 }
 
-/// The bytes of DRAM in all, and free, without /proc. What could be freed is not known there, and not counted.
+/// The bytes of DRAM in all, and free, without /proc. Memory that could be freed is unknown there, and not
+/// counted.
 fn memory_of_system() -> (u64, u64) {
     let system = rustix::system::sysinfo();
     let bytes = |units: u64| units.saturating_mul(u64::from(system.mem_unit));

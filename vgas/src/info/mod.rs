@@ -1,8 +1,9 @@
-//! What this machine offers to vgas, and why something is missing: what `vgas info` prints.
+//! Capabilities of this machine for vgas, and the reasons for missing ones: the output of `vgas info`.
 //!
-//! Every fact is found by trying the thing itself (a ring is set up, a block is written with direct I/O), because
-//! kernels and containers promise more in their version numbers than they allow. Nothing is changed and nothing is left
-//! behind. What is not built into this version is said to be so, whatever hardware is present.
+//! Every fact is found by trying the thing itself (a ring is set up, a block is written with direct I/O),
+//! because kernels and containers promise more in their version numbers than they allow. Nothing is changed
+//! and nothing is left behind. Capabilities that this version was built without are reported as such,
+//! whatever hardware is present.
 
 mod machine;
 mod probe;
@@ -14,7 +15,7 @@ use crate::config::Settings;
 use serde::Serialize;
 use std::fmt;
 
-/// Whether something can be used.
+/// Availability of a capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -26,11 +27,11 @@ pub enum State {
     Missing,
 }
 
-/// What a fact is about.
+/// Subject of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Group {
-    /// Who can start jobs.
+    /// Starters of jobs.
     Starters,
     /// Ways for messages.
     Conduits,
@@ -45,15 +46,15 @@ pub enum Group {
 /// One thing that this machine offers, or does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fact {
-    /// What it belongs to.
+    /// Its group.
     pub group: Group,
-    /// What it is.
+    /// Its name.
     pub name: &'static str,
-    /// Whether it can be used.
+    /// Its availability.
     pub state: State,
-    /// What was found. One line.
+    /// The finding. One line.
     pub detail: String,
-    /// How to get it, when it is not fully there. One line.
+    /// Remedy, if it is not fully there. One line.
     pub remedy: Option<String>,
 }
 

@@ -19,7 +19,7 @@ use vgas_job::pmi::{pmix_library, remedy};
 use vgas_rma::conduit::factory::{self, Availability, Provider};
 use vgas_rma::say::rounded;
 
-/// Who can start jobs, and who has started this process.
+/// Finds the starters of jobs, and the one of this process.
 pub(super) fn starters(settings: &Settings) -> Vec<Fact> {
     let group = Group::Starters;
     let pmix = match pmix_library() {
@@ -45,7 +45,7 @@ pub(super) fn starters(settings: &Settings) -> Vec<Fact> {
     vec![pmix, Fact::available(group, "pmi-1", wire), here, allocation(settings)]
 }
 
-/// Which hosts a batch system has given, and what would be done with them.
+/// Finds the hosts given by a batch system, and their use.
 fn allocation(settings: &Settings) -> Fact {
     let (group, name) = (Group::Starters, "allocation");
     match Allocation::around() {
@@ -170,7 +170,8 @@ fn unnamed_file(directory: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)
 }
 
-/// Whether a file system keeps its files in memory: tmpfs and ramfs by their magic numbers (statfs(2)).
+/// Returns true if a file system keeps its files in memory: tmpfs and ramfs by their magic numbers
+/// (statfs(2)).
 pub(crate) fn is_in_memory(directory: &Path) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     const RAMFS: u64 = 0x8584_58f6;
@@ -202,7 +203,7 @@ pub(super) fn kernel_features(release: &str) -> Vec<Fact> {
     vec![userfaultfd(release), membarrier(), huge_pages(), namespaces(), memory_groups()]
 }
 
-/// Whether virtual nodes can have networks of their own.
+/// Checks that virtual nodes can have networks of their own.
 fn namespaces() -> Fact {
     let (group, name) = (Group::Kernel, "network namespaces");
     match holds_back() {
@@ -219,7 +220,7 @@ fn namespaces() -> Fact {
     }
 }
 
-/// Whether the memory of virtual nodes can be bounded.
+/// Checks that the memory of virtual nodes can be bounded.
 fn memory_groups() -> Fact {
     let (group, name) = (Group::Kernel, "memory limits");
     match LimitedGroup::create("probe", 1 << 30) {
@@ -272,7 +273,7 @@ fn userfaultfd(release: &str) -> Fact {
     }
 }
 
-/// Whether a release such as `6.18.5-amd64` is older than a version. An unreadable one is not.
+/// Returns true if a release such as `6.18.5-amd64` is older than a version. An unreadable one is not.
 fn kernel_is_before(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {

@@ -6,10 +6,11 @@ use super::word::Who;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Whoever had it to write has panicked: what it protects may be half done. [`Runtime::clear_poison`](crate::Runtime::clear_poison) makes it usable again.
+    /// Its writer has panicked: the protected data may be half changed.
+    /// [`Runtime::clear_poison`](crate::Runtime::clear_poison) makes it usable again.
     #[error("{by} has panicked while it had it")]
     Poisoned {
-        /// Who.
+        /// The writer.
         by: Who,
     },
     /// This thread would wait for itself, for ever. The locks that it has should be given back, and taken in one order by all.

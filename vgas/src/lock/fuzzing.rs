@@ -16,9 +16,9 @@ const RANKS: u32 = 4;
 /// Orders of the service that are carried out for each request at most, when nothing else comes.
 const ORDERS_PER_REQUEST: usize = 64;
 
-/// An answer in all of the bytes; and the same bytes as what happens to a service, each by a byte that says what it is and what it
-/// needs: a call or something told, as it travels; an order that is done; a second that passes; a word that somebody writes. The
-/// service survives it, and comes to rest.
+/// Decodes an answer from all of the bytes; and runs a service on the same bytes as events, each a byte for
+/// its kind and its parameters: a call or a notice, as it travels; an order that is done; a second that
+/// passes; a word that is written. The service survives it, and comes to rest.
 pub fn locks(bytes: &[u8]) {
     if let Ok(answer) = postcard::from_bytes::<Answer>(bytes) {
         travels(&answer);
@@ -58,7 +58,7 @@ pub fn locks(bytes: &[u8]) {
     panic!("{requests} requests, and no end of orders");
 }
 
-/// What is decoded is the same when it was sent again.
+/// Checks that a decoded value round-trips.
 fn travels<T: Serialize + DeserializeOwned>(found: &T) {
     let bytes = postcard::to_allocvec(found).expect("what was decoded");
     let again: T = postcard::from_bytes(&bytes).expect("what was encoded");

@@ -1,14 +1,14 @@
 //! Fair locks that are words of tiered memory: for many readers or one writer, anywhere in the job.
 //!
-//! Any aligned eight bytes of a tiered segment are a lock, free while they are zeros; what they protect is the program's to say.
-//! A rank whose node has the lock's page to write takes and gives it back by an instruction, and brings the page in first if its
-//! node stores it and no node has it; others ask the agent of its home, in one
-//! message there and one back, and give back in one. Who has to wait stands in a queue at the home and sleeps: nothing spins,
-//! nobody is overtaken, and whether ranks compute does not matter.
+//! Any aligned eight bytes of a tiered segment are a lock, free while they are zeros; what they protect is
+//! the program's to say. A rank whose node has the lock's page to write takes and gives it back by an
+//! instruction, and brings the page in first if its node stores it and no node has it; others ask the agent
+//! of its home, in one message there and one back, and give back in one. Waiting ranks stand in a queue at
+//! the home and sleep: nothing spins, no rank is overtaken, and it does not matter if ranks compute.
 //!
-//! A guard that a panic drops leaves the lock *poisoned*, as std's locks are: the next who want it hear of whom. Ranks that wait
-//! for each other in a circle are found within some seconds, and one of them gets an error that names all of them. A rank that dies
-//! ends the job, whoever waits.
+//! A guard that a panic drops leaves the lock *poisoned*, as std's locks are: later holders get an error that
+//! names the rank. Ranks that wait for each other in a circle are found within some seconds, and one of them
+//! gets an error that names all of them. A rank that dies ends the job, whether or not others wait for it.
 //!
 //! A lock is a thing of the running job: in a named segment, one that was held at a checkpoint is held for ever when it is reopened;
 //! put zeros there first.
@@ -33,9 +33,10 @@ use vgas_shm::Change;
 pub use word::Who;
 use word::{Held, SERVED};
 
-/// A lock, held to write. Dropped, it is given back; what was put before is visible to the next, also in relaxed segments, whose
-/// puts travel then. Where its home is another node, nobody waits for the message that gives it back: another rank that hears of it otherwise, by a
-/// barrier, say, may find it taken for a moment ([`Runtime::try_lock`]).
+/// A lock, held to write. Dropped, it is given back; what was put before is visible to the next, also in
+/// relaxed segments, whose puts travel then. If its home is another node, the release message is not waited
+/// for: another rank that learns of the release otherwise, by a barrier, say, may find it taken for a moment
+/// ([`Runtime::try_lock`]).
 #[must_use = "a lock that is not kept is given back at once"]
 pub struct WriteGuard<'r>(Guard<'r>);
 
@@ -52,14 +53,14 @@ struct Guard<'r> {
 }
 
 impl WriteGuard<'_> {
-    /// Which lock.
+    /// Returns the lock's address.
     pub fn address(&self) -> GlobalAddress {
         self.0.address()
     }
 }
 
 impl ReadGuard<'_> {
-    /// Which lock.
+    /// Returns the lock's address.
     pub fn address(&self) -> GlobalAddress {
         self.0.address()
     }
@@ -81,8 +82,8 @@ fn me(runtime: &Runtime) -> Who {
 }
 
 impl Runtime {
-    /// Takes a lock to write, when nobody else has it; waits until then, serving active messages. The address is a multiple of 8 in
-    /// a tiered segment.
+    /// Takes a lock for writing, once it is free; waits until then, serving active messages. The address is a
+    /// multiple of 8 in a tiered segment.
     ///
     /// # Errors
     /// [`Error::Lock`] when it is poisoned, when waiting would never end, and when the word is no lock's; for another address; when
@@ -103,7 +104,8 @@ impl Runtime {
         guard.map(WriteGuard).ok_or_else(|| wrong(at, "was not waited for"))
     }
 
-    /// Takes a lock to read, when nobody has it to write, and nobody who came before waits to. Otherwise as [`Runtime::lock`].
+    /// Takes a lock for reading, once it has no writer and no writer waits that came before. Otherwise as
+    /// [`Runtime::lock`].
     ///
     /// # Errors
     /// As [`Runtime::lock`].

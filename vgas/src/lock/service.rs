@@ -1,16 +1,18 @@
-//! Locks at their homes: who waits, in which order, and for whom.
+//! Locks at their homes: the queue of waiting ranks, and its order.
 //!
-//! A lock that nobody waits for is its word alone, which ranks change by themselves where they have the page, and this service
-//! for the others. When somebody has to wait, the service takes the word ([`SERVED`]): from then on nobody else can change it,
-//! and who has the lock stands here, with a queue of those who wait. When the queue is empty the word is written back, and the
-//! service forgets the lock. Each lock has at most one update of its word in flight; what comes meanwhile waits.
+//! A lock without waiters is its word alone, which ranks change by themselves if they have the page, and this
+//! service for the others. When a rank has to wait, the service takes the word ([`SERVED`]): from then on
+//! only the service changes it, and keeps the holders and the queue. When the queue is empty the word is
+//! written back, and the service forgets the lock. Each lock has at most one update of its word in flight;
+//! what comes meanwhile waits.
 //!
-//! *Fair*: who comes first is served first; neighbours in the queue that only read, together. Nobody who comes later gets past one who
-//! waits, because the word is the service's as long as there is one.
+//! *Fair*: requests are served in the order of arrival; neighbouring readers in the queue, together. No later
+//! rank passes a waiting one, because the word is the service's as long as there is one.
 //!
-//! *Cycles*: somebody who has waited for a second may wait for ever. Its home asks all nodes for whom the holder waits, goes on with
-//! whom that one waits for, and so on, until there is nobody, or it comes to where it began. A cycle that is found twice, unchanged, is
-//! one: the same waits and the same grants were there at both times, so that all of them were there together in between.
+//! *Cycles*: a rank that has waited for a second may be in a deadlock. Its home asks all nodes for the lock
+//! that the holder waits for, goes on with that lock's holder, and so on, until one does not wait, or it
+//! comes to where it began. A cycle that is found twice, unchanged, is one: the same waits and the same
+//! grants were there at both times, so that all of them were there together in between.
 
 #![forbid(unsafe_code)]
 
@@ -24,13 +26,13 @@ use vgas_cache::service::{Call, Home, Service, ServiceError};
 use vgas_rma::{NodeId, Rank};
 use vgas_shm::Change;
 
-/// Who waits so long may be part of a cycle, in milliseconds.
+/// Time of waiting after which a cycle is suspected, in milliseconds.
 const SUSPICIOUS_MS: u64 = 900;
 
 /// Longest cycle that is looked for.
 const CYCLE_MAX: usize = 64;
 
-/// Where a lock's word is.
+/// Place of a lock's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// In which tiered segment.
@@ -58,27 +60,27 @@ impl Place {
     }
 }
 
-/// What ranks and other nodes ask.
+/// Requests of ranks and of other nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// The lock, to write or to read.
     Lock(Place, Who, bool),
-    /// The same, or the answer that somebody has it.
+    /// The same, or [`Answer::Busy`] at once.
     TryLock(Place, Who, bool),
     /// Told: this one gives it back, from writing or reading, maybe because of a panic.
     Unlock(Place, Who, bool, bool),
-    /// The lock is to be as if nobody had panicked.
+    /// Clears the lock's poison.
     ClearPoison(Place),
-    /// What this one waits for at that node, if it does.
+    /// The wait of this thread at that node, if it waits.
     WaitsFor(Who),
 }
 
-/// What is answered.
+/// Answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// It has the lock.
     Locked,
-    /// Somebody has it; only to [`Request::TryLock`].
+    /// It is held; only to [`Request::TryLock`].
     Busy,
     /// This one had it to write and panicked.
     Poisoned(Who),
@@ -86,20 +88,20 @@ pub enum Answer {
     Cycle(Vec<Edge>),
     /// The word cannot be read or written: [`Failure::code`].
     Failed(u32),
-    /// The word is no lock's: somebody has put something else there.
+    /// The word is no lock's: it was overwritten.
     NoLock(u64),
-    /// What it waits for.
+    /// Its wait.
     Waits(Option<Edge>),
 }
 
-/// Somebody waits for a lock that another one has.
+/// A thread waits for a lock that another one holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Edge {
-    /// Who waits.
+    /// The waiting thread.
     pub waiter: Who,
     /// For which lock.
     pub place: Place,
-    /// Who has it.
+    /// The holder.
     pub holder: Who,
     /// Numbers of the wait and of the grant at that node: neither comes again.
     pub wait: u64,
@@ -118,7 +120,7 @@ struct Waiter {
     suspected: Option<Vec<Edge>>,
 }
 
-/// What is done to a word.
+/// An update of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// From what it may be to what it is to be, for what waits first.
@@ -139,14 +141,14 @@ enum Wanted {
 
 #[derive(Debug, Default)]
 struct Lock {
-    /// What is in flight at the word.
+    /// The update in flight at the word.
     step: Option<Step>,
-    /// The service has the word, and this is who has the lock.
+    /// The service has the word; this is the lock's state.
     served: Option<Held>,
     /// Number of the last grant to write; new for each.
     grant: u64,
     queue: VecDeque<Waiter>,
-    /// What has come and was not looked at.
+    /// Requests that have come and were not handled.
     wanted: VecDeque<Wanted>,
     /// The word could not be written back: not before something comes is it tried again.
     is_stuck: bool,
@@ -244,7 +246,8 @@ impl Service for Locks {
 }
 
 impl Lock {
-    /// The word cannot be had: whoever is concerned hears of it, and the lock is what its word says, whatever that is.
+    /// Handles a word that cannot be updated: tells the waiting ranks, and forgets the lock, whose state is
+    /// its word, whatever that is.
     fn fail(&mut self, answer: &Answer, home: At<'_, '_>) {
         self.is_stuck = true;
         let wanted = self.wanted.drain(..).filter_map(|wanted| match wanted {
@@ -256,7 +259,7 @@ impl Lock {
         calls.into_iter().for_each(|call| home.answer(call, answer));
     }
 
-    /// What to do with a word that is this, for what has come first.
+    /// Returns the next update of a word with this value, for the first request.
     fn next_step(&self, held: Held) -> Step {
         let next = match self.wanted.front() {
             Some(Wanted::Lock(waiter, _)) => held.taken(waiter.who, waiter.write),
@@ -267,7 +270,8 @@ impl Lock {
         next.map_or(Step::Take, |next| Step::Exchange(held, next))
     }
 
-    /// Gives the lock to those in front who may have it now, when the service has it. How many.
+    /// Grants the lock to the first waiters that may have it now, when the service has it. Returns their
+    /// number.
     fn grant(&mut self, numbers: &mut u64, home: At<'_, '_>) {
         while let (Some(held), Some(first)) = (self.served, self.queue.front()) {
             if let Some(poisoned) = held.poisoned {
@@ -390,7 +394,7 @@ impl Locks {
         }
     }
 
-    /// What somebody waits for here.
+    /// Returns a thread's wait here.
     fn edge_of(&self, who: Who) -> Option<Edge> {
         self.locks.iter().find_map(|(&place, lock)| {
             let holder = lock.served.and_then(|held| held.writer)?;
@@ -399,7 +403,7 @@ impl Locks {
         })
     }
 
-    /// Asks all nodes for whom the last of a chain waits.
+    /// Asks all nodes for the wait of a chain's last holder.
     fn search(&mut self, search: Search, home: At<'_, '_>) {
         let Some(last) = search.chain.last() else { return };
         let (who, nodes, ticket) = (last.holder, home.layout().nodes(), self.number());
@@ -461,7 +465,7 @@ mod tests {
     const LOCKS: u64 = 2;
     const RANKS: u32 = 4;
 
-    /// What somebody does, or what happens.
+    /// An action of a rank, or an event.
     #[derive(Clone, Copy, Debug)]
     enum Act {
         /// Rank, lock, to write, by way of the word if possible.
@@ -482,7 +486,7 @@ mod tests {
         ]
     }
 
-    /// What a rank is doing.
+    /// State of a rank.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Doing {
         Nothing,
@@ -494,7 +498,7 @@ mod tests {
     struct World {
         trial: Trial<Locks>,
         ranks: Vec<Doing>,
-        /// Who waits at the service for each lock, in the order of arrival.
+        /// Waiters at the service for each lock, in the order of arrival.
         order: Vec<Vec<u32>>,
     }
 
@@ -610,8 +614,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(3000))]
 
-        /// One writes or many read, in the order in which they came, whether they go by the word or by the service, and whatever is
-        /// done when; and in the end everybody has had it and the words are zeros.
+        /// One writes or many read, in the order in which they came, whether they go by the word or by the
+        /// service, and in any order of events; in the end every rank has held it and the words are zeros.
         #[test]
         fn locks_are_exclusive_and_fair(acts in proptest::collection::vec(act(), 1..120)) {
             let mut world = World::new();
@@ -650,8 +654,8 @@ mod tests {
         assert!(world.trial.service().locks.is_empty());
     }
 
-    /// Goal: from one node to the next a lock takes two messages, what its holder tells the home and what the home answers the first of
-    /// those who wait: a round trip, however many wait.
+    /// Goal: a hand-over of a lock from one node to the next takes two messages, the release to the home and
+    /// the home's answer to the first waiter: a round trip, however many wait.
     #[test]
     fn a_lock_is_handed_over_in_two_messages() {
         let mut world = World::new();

@@ -7,7 +7,7 @@
 //! | 62 | the service at its home has it: nothing else in the word means anything |
 //! | 63 | poisoned |
 //!
-//! All zeros is a lock that nobody has, so that fresh memory is full of them.
+//! All zeros is a free lock, so that fresh memory is full of them.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ const THREADS: u32 = 1 << 10;
 pub struct Who(u32);
 
 impl Who {
-    /// Of a rank's thread with this number; 0 for one that is not told apart.
+    /// Identity of a rank's thread with this number; 0 for one that is not told apart.
     pub(super) fn new(rank: Rank, thread: u32) -> Self {
         let thread = if thread < THREADS { thread } else { 0 };
         Self(rank.0.wrapping_mul(THREADS).wrapping_add(thread).wrapping_add(1))
@@ -43,7 +43,7 @@ impl Who {
         Some(self.0.wrapping_sub(1) % THREADS).filter(|thread| *thread > 0)
     }
 
-    /// Whether two are the same thread for certain.
+    /// Returns true if two are the same thread for certain.
     pub(super) fn is_surely(self, other: Who) -> bool {
         self == other && self.thread().is_some()
     }
@@ -58,12 +58,12 @@ impl std::fmt::Display for Who {
     }
 }
 
-/// What a word means, unless the service has it.
+/// State that a word encodes, unless the service has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     pub writer: Option<Who>,
     pub readers: u32,
-    /// Who had it to write when a panic ended that.
+    /// The writer whose hold ended by a panic.
     pub poisoned: Option<Who>,
 }
 
@@ -87,7 +87,7 @@ impl Held {
         }
     }
 
-    /// What it is when somebody has got it, if nothing is in the way.
+    /// Returns the state after it is taken, if it can be.
     pub fn taken(self, who: Who, write: bool) -> Option<Self> {
         match (self.writer, self.poisoned, write) {
             (None, None, true) if self.readers == 0 => Some(Self { writer: Some(who), ..self }),
@@ -98,7 +98,7 @@ impl Held {
         }
     }
 
-    /// What it is when somebody has given it back, if it had it.
+    /// Returns the state after it is given back, if `who` had it.
     pub fn given_back(self, who: Who, write: bool, poison: bool) -> Option<Self> {
         match (write, self.readers) {
             (true, _) if self.writer == Some(who) => {

@@ -71,8 +71,8 @@ impl Runtime {
     /// while it has [`Segment::local`](crate::Segment::local), other ranks of its node, to read, while they have
     /// [`Segment::local_of_peer`](crate::Segment::local_of_peer).
     ///
-    /// Of a place in any pinned segment of a rank of this node, its address in this process, good for loads and stores until the segment
-    /// is detached; none outside of the segment, and of other nodes.
+    /// Returns the local address of a place in any pinned segment of a rank of this node, good for loads and
+    /// stores until the segment is detached; none outside of the segment, and for other nodes.
     pub fn pointer_to(&self, at: GlobalAddress) -> Option<*mut u8> {
         if at.kind == Kind::Pinned {
             return self.endpoint().part_address(at.pinned_part(), at.offset);

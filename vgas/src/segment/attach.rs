@@ -55,7 +55,7 @@ impl Runtime {
     /// ([`Runtime::put`]); only the segment that this returns may write.
     ///
     /// # Safety
-    /// The library gives the segment to nobody else.
+    /// The library shares the segment with no other code.
     ///
     /// # Errors
     /// As [`Runtime::attach`]; and on every rank, before anything is created, if the owners differ. The job ends then.
@@ -313,7 +313,7 @@ impl Runtime {
         agreed
     }
 
-    /// What all ranks have, if all are at the same call.
+    /// Gathers the parts of all ranks, if all are at the same call.
     fn hear_parts(&self, own: &Part) -> Result<Vec<Part>> {
         let bytes = postcard::to_allocvec(own)
             .map_err(|error| Error::Usage(format!("cannot tell what to attach: {error}")))?;
@@ -355,8 +355,8 @@ impl Runtime {
         (0..).map(Rank).zip(all).map(decode).collect()
     }
 
-    /// Whether this rank tells its node's agent what all ranks would tell theirs, and wait for at the next barrier: each rank that
-    /// asks may have to wait for a processor, and so all would.
+    /// Returns true if this rank tells its node's agent what all ranks would otherwise tell theirs, and wait
+    /// for at the next barrier: each of these requests may have to wait for a processor.
     fn speaks_for_node(&self) -> bool {
         self.layout().ranks_of(self.node()).start == self.rank().0
     }
@@ -410,8 +410,9 @@ impl Segment {
     /// Gives the segment up, with everything in it. Collective, unless it is [independent](SegmentOptions::independent): when it
     /// returns, its pages, files and number are free. No rank uses it any more: operations have been waited for, and pins are gone.
     ///
-    /// An independent segment: ranks that still use it get errors; see to it that none uses an address of it later, when its number
-    /// may be another segment's. Of a pinned one, an access by a rank of another node ends the job with a line that names that rank.
+    /// An independent segment: ranks that still use it get errors; see to it that none uses an address of it
+    /// later, when its number may be another segment's. For a pinned one, an access by a rank of another node
+    /// ends the job with a line that names that rank.
     ///
     /// # Errors
     /// If the segment is detached already, or [another rank's](Runtime::open_remote). On every rank, and then nothing has happened, if one of them has it open by pointers
@@ -477,7 +478,7 @@ impl Segment {
     }
 }
 
-/// What all ranks found before anything was created.
+/// The ranks' combined findings before anything was created.
 #[derive(Default)]
 struct Together {
     /// Bytes of each rank's part.

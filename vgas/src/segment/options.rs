@@ -1,4 +1,4 @@
-//! What a program asks for when it attaches a segment.
+//! A program's options for attaching a segment.
 
 use crate::address::Kind;
 use vgas_cache::partition::Policy;
@@ -149,7 +149,7 @@ impl SegmentOptions {
         self.kind
     }
 
-    /// Whether one rank attaches it alone.
+    /// Returns true if one rank attaches it alone.
     pub fn is_independent(&self) -> bool {
         self.is_independent
     }
@@ -158,7 +158,7 @@ impl SegmentOptions {
         Policy { owned: is_owned, ..self.policy }
     }
 
-    /// Whether all of it applies to a pinned segment.
+    /// Returns true if all of it applies to a pinned segment.
     pub(super) fn suits_pinned(&self) -> bool {
         let &Self { kind, bytes, is_independent, .. } = self;
         *self == Self { is_independent, ..Self::of_kind(kind, bytes) }

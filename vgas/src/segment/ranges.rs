@@ -41,7 +41,8 @@ impl Addresses {
         self.ranges.write().unwrap_or_else(PoisonError::into_inner).retain(|(other, _)| *other != segment);
     }
 
-    /// Where so many bytes would fit beside the ranges that there are: the same on all ranks, the first [`BASES`] first.
+    /// Returns the places for this many bytes beside the existing ranges: the same on all ranks, the first
+    /// [`BASES`] first.
     pub(super) fn places(&self, bytes: usize) -> Vec<usize> {
         let mut taken: Vec<(usize, usize)> = self.with(|ranges| {
             let ends = |range: Range| (range.base, range.base + range.bytes().unwrap_or(0));

@@ -1,4 +1,4 @@
-//! What a job has found of its named segments.
+//! The state in which a job has found its named segments.
 
 use vgas_cache::request::Named;
 use vgas_nvm::{CheckpointId, Companion};
@@ -12,7 +12,7 @@ pub(super) struct AtCheckpoint {
     pub companions: Vec<Companion>,
 }
 
-/// What all ranks have found of a segment's name.
+/// The ranks' common view of a named segment.
 #[derive(Clone, Debug)]
 pub(super) struct Common {
     /// The checkpoint that it is opened at; none when no rank can have any.
@@ -25,7 +25,7 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// What this rank's agent is to open.
+    /// Returns the checkpoint for this rank's agent to open.
     pub fn named(&self, name: Option<&String>) -> Option<Named> {
         let &Self { checkpoint, tells, .. } = self;
         name.map(|name| Named { name: name.clone(), checkpoint, tells })
@@ -37,7 +37,7 @@ impl Common {
         AtCheckpoint { name: name.to_owned(), checkpoint, companions: self.companions.clone() }
     }
 
-    /// What the program is told; nothing when it is created now, and nothing is missing.
+    /// Returns the report for the program; none if it is created now, and nothing is missing.
     pub fn reopened(&self, is_read_only: bool) -> Option<Reopened> {
         let checkpoint = self.checkpoint?.generation;
         let is_together = self.relation == Relation::Together;
@@ -46,7 +46,7 @@ impl Common {
     }
 }
 
-/// How the checkpoint of a segment relates to those of the named segments that were attached before it.
+/// Relation of a segment's checkpoint to those of the named segments that were attached before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Relation {
     /// They were made together, or the segment is younger than all of them.
@@ -57,7 +57,7 @@ pub(super) enum Relation {
     Mixed,
 }
 
-/// What a job has found of its named segment.
+/// The state in which a job has found its named segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reopened {
     /// The checkpoint that the segment was opened at: the newest that is whole on all ranks. They are counted from 1; 0 is
@@ -76,7 +76,7 @@ pub struct Reopened {
 }
 
 impl Reopened {
-    /// Whether nothing newer was found anywhere.
+    /// Returns true if nothing newer was found anywhere.
     pub fn is_newest(&self) -> bool {
         self.checkpoint == self.newest
     }

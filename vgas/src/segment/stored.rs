@@ -15,7 +15,7 @@ use vgas_cache::agent::volume_name;
 use vgas_nvm::{CheckpointId, Companion, FileState, name_hash, segment_file_name, segment_file_state};
 use vgas_rma::Rank;
 
-/// What a rank tells the other ranks before anything is created.
+/// A rank's announcement to the other ranks before anything is created.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Wish {
     /// Why it asks for nothing: what it was called with is not allowed, or its folder cannot be read.
@@ -30,7 +30,7 @@ pub(super) struct Wish {
     pub found: Option<Found>,
 }
 
-/// What a rank sees of a named segment in its node's folder.
+/// A rank's view of a named segment in its node's folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Found {
     /// This rank's file.
@@ -64,7 +64,7 @@ impl Offered {
 }
 
 impl Runtime {
-    /// What all ranks have found of the segment that they wish for, if their files fit together.
+    /// Combines the ranks' views of the requested segment, if their files fit together.
     pub(super) fn common(&self, wishes: &[Wish]) -> Result<Common> {
         let may_mix = self.settings().segment.mixed_checkpoints;
         let chosen = choose(wishes, &self.segments().at_checkpoints(), may_mix).map_err(Error::Usage)?;
@@ -75,12 +75,12 @@ impl Runtime {
         Ok(Common { checkpoint, companions, newest, relation, tells })
     }
 
-    /// Whether the job has a segment with a name, which a checkpoint keeps.
+    /// Returns true if the job has a segment with a name, which a checkpoint keeps.
     pub fn has_named_segments(&self) -> bool {
         self.segments().named_count() > 0
     }
 
-    /// What to call this rank's NVMe.
+    /// Returns the name of this rank's NVMe.
     pub(super) fn home(&self) -> String {
         let host = rustix::system::uname();
         let (host, folder) = (host.nodename().to_string_lossy(), self.settings().nvm.directory_path());
@@ -99,13 +99,13 @@ impl Runtime {
     }
 }
 
-/// What the other ranks say of a rank that could not attach, with its own reason: whichever ends first ends the job, and
-/// nothing may come of the others any more.
+/// Builds the other ranks' error for a rank that could not attach, with its own reason: whichever ends first
+/// ends the job, and no report of the others may arrive any more.
 pub(super) fn gave_up(rank: usize, why: &str) -> String {
     format!("rank {rank} could not attach its segment: {why}")
 }
 
-/// An error as it travels to all ranks: one line, never empty, and not longer than somebody reads.
+/// Formats an error for all ranks: one line, never empty, and not longer than a user reads.
 pub(crate) fn in_short(error: &impl std::fmt::Display) -> String {
     const CHARACTERS_MAX: usize = 1000;
     let line = error.to_string().replace('\n', " ");
@@ -149,7 +149,7 @@ fn find(folder: &Path, name: &str, rank: Rank, ranks: u32) -> Result<Found> {
     Ok(Found { path: shown(&path), state, surplus: surplus.as_deref().map(shown) })
 }
 
-/// Whether what the ranks want fits together; what is wrong, otherwise, in the same words on every rank.
+/// Checks that the ranks' requests fit together; the error is the same on every rank.
 pub(super) fn agree(wishes: &[Wish]) -> Result<(), String> {
     let refused = |(rank, wish): (usize, &Wish)| Some(gave_up(rank, wish.refused.as_ref()?));
     if let Some(why) = wishes.iter().enumerate().find_map(refused) {
@@ -191,7 +191,7 @@ pub(super) fn agree(wishes: &[Wish]) -> Result<(), String> {
     Ok(())
 }
 
-/// Compares whom the ranks attach their segments for.
+/// Compares the libraries that the ranks attach their segments for.
 pub(super) fn agree_on_owner(wishes: &[Wish]) -> Result<(), String> {
     let first = &wishes[0].owner;
     let Some(other) = wishes.iter().position(|wish| wish.owner != *first) else { return Ok(()) };
@@ -228,7 +228,7 @@ impl Wish {
         self.checkpoints().first().map_or(0, |one| one.generation)
     }
 
-    /// What the rank could open; nothing from who has nothing to say about it.
+    /// Returns the checkpoints that the rank could open; none if it has no file and no part.
     fn checkpoints(&self) -> Vec<CheckpointId> {
         match self.found.as_ref().map(|found| &found.state) {
             // It is created, as whoever has flushed nothing has it.
@@ -258,7 +258,7 @@ struct Chosen {
     relation: Relation,
 }
 
-/// Whether a segment at a checkpoint is older than another segment's checkpoint remembers it.
+/// Returns the generation of a segment that another segment's checkpoint remembers, if `checkpoint` is not newer.
 fn is_older(name: &str, checkpoint: CheckpointId, remembered: &[Companion]) -> Option<u64> {
     let hash = name_hash(name);
     let companion = remembered.iter().find(|one| one.name_hash == hash)?;

@@ -38,7 +38,7 @@ struct NamedSegment {
     at: AtCheckpoint,
 }
 
-/// Who attaches a segment.
+/// The attaching code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attacher {
     /// All ranks together.
@@ -61,13 +61,13 @@ pub(crate) struct SegmentTable {
     local: Mutex<Vec<(LocalRange, Weak<dyn OpenPart>)>>,
     /// The segments of each kind, by number.
     used: Mutex<[Vec<(SegmentId, SegmentOptions)>; 2]>,
-    /// Whether a segment has had the number 0, of each kind: it is given once.
+    /// True if a segment has had the number 0, of each kind: it is given once.
     first_was_given: [AtomicBool; 2],
     /// Those with a name, in the order in which they were attached.
     named: Mutex<Vec<NamedSegment>>,
     /// Calls that change the table take turns.
     changing: Mutex<()>,
-    /// Whether all ranks have met to attach a tiered segment.
+    /// True if all ranks have met to attach a tiered segment.
     pub(super) have_met: AtomicBool,
 }
 
@@ -110,7 +110,8 @@ impl SegmentTable {
         lock(&self.named).iter().any(|named| named.at.name == name)
     }
 
-    /// What the next checkpoint of a segment names: every other named segment, with the generation that it will have.
+    /// Returns the companions in the next checkpoint of a segment: every other named segment, with the
+    /// generation that it will have.
     pub(crate) fn companions_of(&self, segment: SegmentId) -> Vec<Companion> {
         let named = lock(&self.named);
         if named.iter().all(|one| one.segment != segment) {
@@ -207,7 +208,7 @@ impl SegmentTable {
         lock(&self.used)[Kind::Tiered as usize].iter().map(|(segment, _)| *segment).collect()
     }
 
-    /// Whether this rank has attached the segment.
+    /// Returns true if this rank has attached the segment.
     pub(super) fn has(&self, kind: Kind, segment: SegmentId) -> bool {
         self.options_of(kind, segment).is_some()
     }

@@ -1,4 +1,4 @@
-//! What a rank asks for when it attaches a segment, as the other ranks are told.
+//! A rank's request to attach a segment, as the other ranks are told.
 
 use super::SegmentOptions;
 use crate::address::LIBRARY_TIERED;
@@ -31,7 +31,7 @@ pub const fn library_segment(slot: u16) -> SegmentId {
     SegmentId(LIBRARY_TIERED.start + slot)
 }
 
-/// What a rank asks for, as far as all ranks must ask for the same.
+/// A rank's request, as far as all ranks must make the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Wanted {
     kind: u8,
@@ -45,7 +45,7 @@ pub(super) struct Wanted {
     pub owner: u64,
 }
 
-/// What a rank tells the other ranks of its part of a new segment: small, because a barrier carries it.
+/// A rank's part of a new segment, as told to the others: small, because a barrier carries it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Part {
     pub wanted: Wanted,

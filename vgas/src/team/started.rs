@@ -28,8 +28,9 @@ use vgas_rma::collective::{Call, Kind, Pattern, SharedCombiner, Started};
 /// A collective that was started: it goes on by itself, waited for or not, at once when some thread of the rank polls or waits for
 /// anything, and within a millisecond when the rank computes and calls nothing.
 ///
-/// It is also a future, for any executor: it is woken when the collective is done on this member, and when the job fails. Dropped, it
-/// lets the collective go on, as the other members need it; the result is nobody's then.
+/// It is also a future, for any executor: it is woken when the collective is done on this member, and when
+/// the job fails. Dropping it lets the collective continue, as the other members need it; the result is
+/// discarded.
 #[must_use = "the result is there only after `wait`"]
 pub struct CollectiveHandle<R> {
     started: Started,
@@ -76,8 +77,9 @@ impl<R> std::fmt::Debug for CollectiveHandle<R> {
 
 /// # Collectives that are started
 ///
-/// As those without `_nb`, with values that are given away and results that are yielded. What is wrong with the arguments of a call is
-/// an error of the call; that members do not agree, one of the handle, or of the call where it is known by then.
+/// As those without `_nb`, with values that are given away and results that are yielded. Invalid arguments
+/// are an error of the call; a disagreement of the members, one of the handle, or of the call if it is known
+/// by then.
 ///
 /// ```no_run
 /// # fn example(runtime: &vgas::Runtime) -> vgas::Result<()> {
@@ -103,8 +105,8 @@ impl Team {
         }))
     }
 
-    /// [`Team::barrier`]: done when all members have started it. What this member has put into relaxed segments before is sent, and
-    /// waited for, when it is started.
+    /// [`Team::barrier`]: done when all members have started it. Earlier puts of this member into relaxed
+    /// segments are sent, and waited for, when it is started.
     ///
     /// # Errors
     /// As [`Team::barrier`].

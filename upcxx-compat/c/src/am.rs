@@ -77,7 +77,8 @@ unsafe fn register(table: *mut HandlerEntry, count: c_int) -> c_int {
 /// Set when `gasnet_attach` has accepted its arguments.
 static ATTACHED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process has attached: other functions of the core interface answer [`code::NOT_INIT`] before it (1.5).
+/// Returns true if this process has attached: other functions of the core interface answer [`code::NOT_INIT`]
+/// before it (1.5).
 pub(crate) fn is_attached() -> bool {
     ATTACHED.load(Ordering::Relaxed)
 }
@@ -420,8 +421,8 @@ const MEDIUM_MAX: usize = 65_000;
 /// The same for clients compiled for `ibv`.
 const MEDIUM_MAX_IBV: usize = 8_000;
 
-/// Whether a medium message has too many bytes. Where the headers would allow it, and the conduit that `VGAS_CONDUIT` names does
-/// not, a line says so once.
+/// Returns true if a medium message has too many bytes. If the headers would allow it, and the conduit that
+/// `VGAS_CONDUIT` names does not, a line says so once.
 fn is_too_long(bytes: usize) -> bool {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let Some(job) = job::current() else { return bytes > 0 };
@@ -455,17 +456,20 @@ pub extern "C" fn vgasi_long_reply_max() -> usize {
     if segment::is_tiered() { long::carried_max() } else { vgasi_long_request_max() }
 }
 
-/// Polls in vain in a row after which it is asked whether a core is free: clients wait in loops around `gasnet_AMPoll`, and
-/// whoever they wait for may need this one. Some microseconds, several round trips between ranks that have a core each.
+/// Empty polls in a row after which it looks for a free core: clients wait in loops around `gasnet_AMPoll`,
+/// and the process they wait for may need this one. Some microseconds, several round trips between ranks that
+/// have a core each.
 const POLLS_PER_LOOK: u32 = 128;
 
-/// The same for the wait modes of GASNet, by number: who spins gives nothing up, who blocks does it at once.
+/// The same for the wait modes of GASNet, by number: a spinning thread never gives up its core, a blocking
+/// one does it at once.
 static POLLS_PER_LOOK_NOW: AtomicU32 = AtomicU32::new(POLLS_PER_LOOK);
 
-/// A poll, on average, in a loop that does nothing else. Who computes between polls is not waiting, and is not to rest.
+/// A poll, on average, in a loop that does nothing else. A client that computes between polls is not waiting,
+/// and must not rest.
 const BARE_POLL: Duration = Duration::from_nanos(500);
 
-/// Longest rest between polls: what a client waits for may be bytes in its memory, of which nobody tells it.
+/// Longest rest between polls: a client may wait for bytes in its memory, of which nothing notifies it.
 const REST: Duration = Duration::from_micros(50);
 
 /// `gasnet_set_waitmode`: how this rank's threads wait from now on.
@@ -488,7 +492,8 @@ thread_local! {
     static LAST_LOOK: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// After so many polls in vain: sleeps a little, or until a message comes, if somebody else needs the core.
+/// Call it after this many empty polls: sleeps a little, or until a message comes, if another process needs
+/// the core.
 #[cold]
 fn rest_between_polls(endpoint: &Endpoint, polls: u32) -> vgas_rma::Result<()> {
     let now = Instant::now();

@@ -31,7 +31,7 @@ fn code_of(outcome: BarrierOutcome) -> c_int {
     }
 }
 
-/// `gasnet_barrier_notify`. What was put into relaxed segments before is visible everywhere after the barrier.
+/// `gasnet_barrier_notify`. Earlier puts into relaxed segments are visible everywhere after the barrier.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_barrier_notify(id: c_int, flags: c_int) {
     let runtime = &job::joined().runtime;

@@ -1,5 +1,6 @@
-//! What a rank says when it crashes: one line about a panic of this library, which in a client mostly means that the client has
-//! overwritten its memory; and backtraces that users ask for: of crashes and of errors that end the job (`GASNET_BACKTRACE=1`), and of a rank at work (`GASNET_BACKTRACE_SIGNAL=USR1`).
+//! Output of a crashing rank: one line about a panic of this library, which in a client mostly means that the
+//! client has overwritten its memory; and backtraces on request: of crashes and of errors that end the job
+//! (`GASNET_BACKTRACE=1`), and of a rank at work (`GASNET_BACKTRACE_SIGNAL=USR1`).
 //!
 //! The handler of crashes is installed when the job is joined, so before the local view of a tiered segment takes over the
 //! signals of faults: that one serves its faults first, and hands on what is none of its own (`vgas_cache::local`). A client
@@ -59,7 +60,8 @@ pub(crate) fn asked_for() -> Result<Option<c_int>, String> {
     }
 }
 
-/// Whether backtraces are wanted, once this rank has joined. Looked up before there is a handler that may not.
+/// True if backtraces are wanted, once this rank has joined. Looked up before there is a handler that may
+/// not.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Writes where this thread is, if users want backtraces. May be called in handlers.

@@ -6,7 +6,7 @@ use libc::c_char;
 use vgas::config::Size;
 use vgas::say;
 
-/// What a variable of GASNet does here.
+/// Effect of a GASNet variable here.
 enum Effect {
     /// Read, by the launcher or by ranks.
     Honoured,
@@ -83,7 +83,7 @@ pub(crate) fn parse_number(name: &str, text: &str) -> Result<u32, String> {
     text.trim().parse().map_err(|_| format!("{name} is {text:?}, which is no number"))
 }
 
-/// Whether a variable says yes, as GASNet reads it: `1`, `y…`, `Y…`.
+/// Returns true if a variable says yes, as GASNet reads it: `1`, `y…`, `Y…`.
 pub(crate) fn is_on(name: &str) -> bool {
     variable(name).is_some_and(|text| text.trim().starts_with(['1', 'y', 'Y']))
 }
@@ -152,7 +152,7 @@ pub(crate) fn verbose() {
     }
 }
 
-/// What the variable of this name does, if it is one of GASNet's.
+/// Returns the effect of the variable of this name, if it is one of GASNet's.
 fn effect_of(name: &str) -> Option<&'static Effect> {
     let is_it = |known: &str| match known.strip_suffix('*') {
         Some(family) => name.starts_with(family),

@@ -1,8 +1,8 @@
 //! The end of the job: `gasnet_exit`, and what stands for it when a client ends otherwise (GASNet 1.8, 2.1.5).
 //!
-//! A rank that exits announces its status and waits until all others have, so that nobody sees a connection break; the
-//! launcher ends those who do not follow (`vgas_job::Bootstrap::exit`). A client that returns from `main` or calls
-//! `exit` announces that status.
+//! A rank that exits announces its status and waits until all others have, so that no rank sees a connection
+//! break; the launcher ends those that do not follow (`vgas_job::Bootstrap::exit`). A client that returns
+//! from `main` or calls `exit` announces that status.
 //!
 //! `gasnet_exit` may be called in a handler of a signal, above anything that takes locks: in the middle of `malloc`, a thread
 //! that allocates waits for itself for ever. So a thread of its own, which waits from the start, makes the announcement, and
@@ -28,7 +28,7 @@ static STATUS: AtomicI32 = AtomicI32::new(0);
 /// The thread that announces it.
 static ANNOUNCER: OnceLock<Thread> = OnceLock::new();
 
-/// How far the announcement is.
+/// Progress of the announcement.
 static STAGE: AtomicU32 = AtomicU32::new(NOTHING_ASKED);
 const NOTHING_ASKED: u32 = 0;
 /// The exit is to be announced.
@@ -41,7 +41,7 @@ const ANNOUNCED: u32 = 3;
 static REASON: Reason =
     Reason { bytes: [const { AtomicU8::new(0) }; REASON_BYTES_MAX], used: AtomicUsize::new(0) };
 
-/// Whether [`REASON`] is about what happened to another rank.
+/// True if [`REASON`] is about another rank.
 static IS_COMPLAINT: AtomicBool = AtomicBool::new(false);
 
 /// Room for a sentence with a path.
@@ -74,8 +74,8 @@ impl Reason {
     }
 }
 
-/// How long the announcement may take, which the launcher bounds below that; then how long what the client does at its exit
-/// may take.
+/// Timeout of the announcement, which the launcher bounds below that; then that of the client's own work at
+/// its exit.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes of the announcer's stack.
@@ -88,7 +88,7 @@ const ENDED_BY_OTHERS: c_int = 128 + libc::SIGQUIT;
 const INTERRUPTIONS: [c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 unsafe extern "C" {
-    /// Of glibc; the `libc` crate lacks it.
+    /// A function of glibc; the `libc` crate lacks it.
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
@@ -194,7 +194,7 @@ fn tell_reason() {
     }
 }
 
-/// What the announcer does.
+/// Runs the announcer.
 fn announce_when_asked() {
     // Threads allocate from places of their own; this one gets its place now.
     drop(std::hint::black_box(vec![0u8; 1]));
@@ -216,7 +216,7 @@ fn announce_when_asked() {
     unsafe { libc::_exit(STATUS.load(Ordering::SeqCst)) }
 }
 
-/// Starts the announcer. Without it, whoever exits makes the announcement itself.
+/// Starts the announcer. Without it, the exiting thread makes the announcement itself.
 fn start_announcer() {
     // SAFETY: the sets are plain numbers, filled before they are used; this thread's own mask is put back.
     unsafe {
@@ -233,8 +233,8 @@ fn start_announcer() {
     }
 }
 
-/// Ends the job because of an error, which the launcher says, or this process where there is none. Of a job that is ending
-/// anyway nobody needs to hear.
+/// Ends the job because of an error, which the launcher says, or this process where there is none. A job that
+/// is ending anyway is told nothing.
 pub(crate) fn abort_job(reason: impl Display, status: u8, is_complaint: bool) -> ! {
     if LEAVING.compare_exchange(0, this_thread(), Ordering::SeqCst, Ordering::SeqCst).is_ok() {
         STATUS.store(status.into(), Ordering::SeqCst);
@@ -278,7 +278,7 @@ fn catch(signal: c_int, handler: extern "C" fn(c_int)) {
     }
 }
 
-/// What this process does about a signal. May be called in handlers.
+/// Returns this process's disposition of a signal. May be called in handlers.
 pub(crate) fn disposition(signal: c_int) -> Option<libc::sighandler_t> {
     // SAFETY: all fields of the structure are plain numbers.
     unsafe {
@@ -287,8 +287,9 @@ pub(crate) fn disposition(signal: c_int) -> Option<libc::sighandler_t> {
     }
 }
 
-/// Somebody wants this process to end. A client that catches SIGQUIT, the one signal that the specification leaves to it,
-/// decides how and with which status (2.1.5); without one, the process dies of the signal.
+/// Handles a request to end this process. A client that catches SIGQUIT, the one signal that the
+/// specification leaves to it, decides how and with which status (2.1.5); without one, the process dies of
+/// the signal.
 extern "C" fn on_interruption(signal: c_int) {
     let is_left_to_client = disposition(libc::SIGQUIT).is_some_and(|now| {
         now != libc::SIG_DFL && now != libc::SIG_IGN && now != on_quit as *const () as libc::sighandler_t

@@ -1,6 +1,7 @@
-//! What fuzz targets run: the decoder of what the C interface adds to messages, on any bytes. It panics if the decoder does, or if what
-//! it has made of the bytes is not what it is again after another journey. Part of no build but tests and fuzzing
-//! (`fuzz/README.md`); no interface.
+//! Entry point for a fuzz target: the decoder of the C interface's additions to messages, on arbitrary bytes.
+//! It panics if the decoder does, or if the decoded value does not round-trip. It panics if the decoder does,
+//! or if what it has made of the bytes is not what it is again after another journey. Part of no build but
+//! tests and fuzzing (`fuzz/README.md`); no interface.
 
 use crate::long::{Carried, header};
 

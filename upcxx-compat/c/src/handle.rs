@@ -1,7 +1,7 @@
 //! Operations in flight: explicit handles, implicit ones by thread, access regions (GASNet 1.8, 3.3).
 //!
-//! A handle is a raw box, or null for what is complete. The headers never look inside. What it stands for goes on by itself,
-//! synchronised or not (`vgas_rma::endpoint`, `vgas_cache::client`).
+//! A handle is a raw box, or null for what is complete. The headers never look inside. Its operations
+//! progress by themselves, synchronised or not (`vgas_rma::endpoint`, `vgas_cache::client`).
 
 use crate::am;
 use crate::code;
@@ -30,7 +30,7 @@ enum Parts {
     Packed {
         handle: Handle,
         packed: Box<[u8]>,
-        /// Where they go, in their order.
+        /// Their destinations, in order.
         places: Vec<(*mut u8, usize)>,
     },
     Region(Vec<Operation>),
@@ -83,7 +83,7 @@ impl Operation {
         }
     }
 
-    /// Whether it is complete; makes no progress by polling.
+    /// Returns true if it is complete; makes no progress by polling.
     fn test(&mut self, endpoint: &Endpoint) -> bool {
         match &mut self.0 {
             Parts::Pinned(handle) => is_complete(endpoint, handle),
@@ -110,7 +110,7 @@ impl Operation {
     }
 }
 
-/// Whether it is; takes the result then. `try_sync` of a complete handle does not poll.
+/// Returns true if it is complete; takes the result then. `try_sync` of a complete handle does not poll.
 fn is_complete(endpoint: &Endpoint, handle: &mut Handle) -> bool {
     handle.is_complete()
         && match endpoint.try_sync(handle) {
@@ -299,13 +299,13 @@ fn with_implicit<R>(with: impl FnOnce(&mut Implicit) -> R) -> R {
     })
 }
 
-/// Whether this thread has no implicit operation of these kinds, and no access region.
+/// Returns true if this thread has no implicit operation of these kinds, and no access region.
 #[inline]
 fn has_none(kinds: c_int) -> bool {
     OPEN.get() & (kinds | REGION) == 0
 }
 
-/// Which implicit operations a call is about. Bits, as the headers give them.
+/// Kinds of implicit operations that a call is about. Bits, as the headers give them.
 pub(crate) const PUTS: c_int = 1;
 pub(crate) const GETS: c_int = 2;
 

@@ -1,5 +1,5 @@
-//! What `vgasi_hit.h` needs to use cached pages of tiered segments without a call: the addresses of the node's pool in this
-//! process, and each thread's record (`vgas_cache::pool::mirror`).
+//! Data that `vgasi_hit.h` needs to use cached pages of tiered segments without a call: the addresses of the
+//! node's pool in this process, and each thread's record (`vgas_cache::pool::mirror`).
 
 use crate::job::{self, Raw as _};
 use std::mem::offset_of;
@@ -16,7 +16,7 @@ pub struct Pool {
     frames: AtomicPtr<u8>,
     stamps: AtomicPtr<AtomicU32>,
     clock: AtomicPtr<AtomicU32>,
-    /// Where this rank's own segment is in its memory.
+    /// Local address of this rank's own segment.
     local_base: AtomicUsize,
     local_bytes: AtomicUsize,
     /// Size of a page less one.
@@ -45,7 +45,7 @@ pub static vgasi_pool: Pool = Pool {
     asymmetric: AtomicU32::new(0),
 };
 
-/// What the headers have compiled in, by C expression: for the test that holds them against it.
+/// Layout that the headers have compiled in, by C expression: for the test that compares them.
 pub const LAYOUT: &[(&str, usize)] = &[
     ("offsetof(vgasi_record_t, client)", layout::RECORD_CLIENT),
     ("offsetof(vgasi_record_t, slot)", layout::RECORD_SLOT),

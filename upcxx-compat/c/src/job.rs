@@ -47,7 +47,7 @@ impl Raw for Runtime {
     }
 }
 
-/// What this process knows of its job.
+/// This process's state of its job.
 pub(crate) struct Job {
     pub(crate) runtime: Runtime,
     /// The process that has joined; children that it forks have not.

@@ -1,11 +1,13 @@
 //! Starting a job from the client itself: `./program 4 …` without any spawner, as GASNet's conduits do.
 //!
-//! The program is launcher, node daemon and rank in turn, so that nothing but the client and this library is needed.
-//! The launcher never returns from `gasnet_init`. A daemon is this program with [`DAEMON_VARIABLE`] set: a constructor
-//! of the library serves the node and leaves before `main` is reached, so that the client's code runs in ranks only. Where the
-//! program loads the library while it runs, its daemons are a shell into which the library is preloaded ([`daemon`]): the
-//! constructor must not run within `dlopen`, which holds the loader's lock, because the daemon's threads need that lock. A library that
-//! cannot be preloaded, such as a plugin that uses symbols of its program, is served by the program itself: it runs up to `gasnet_init`.
+//! The program is launcher, node daemon and rank in turn, so that nothing but the client and this library is
+//! needed. The launcher never returns from `gasnet_init`. A daemon is this program with [`DAEMON_VARIABLE`]
+//! set: a constructor of the library serves the node and leaves before `main` is reached, so that the
+//! client's code runs in ranks only. If the program loads the library while it runs, its daemons are a shell
+//! into which the library is preloaded ([`daemon`]): the constructor must not run within `dlopen`, which
+//! holds the loader's lock, because the daemon's threads need that lock. A library that cannot be preloaded,
+//! such as a plugin that uses symbols of its program, is served by the program itself: it runs up to
+//! `gasnet_init`.
 
 use crate::crash;
 use crate::environment::{self, number, segment_size, variable, whole_pages};
@@ -33,7 +35,7 @@ const PROBE: &str = "probe";
 /// [`DAEMON_VARIABLE`] in a daemon that runs the program up to `gasnet_init`.
 const LATE: &str = "late";
 
-/// What LD_PRELOAD was, in a daemon that has this library preloaded; its ranks have not.
+/// Former value of LD_PRELOAD, in a daemon that has this library preloaded; its ranks have not.
 const PRELOAD_BEFORE_VARIABLE: &str = "VGASNET_PRELOAD_BEFORE";
 
 /// Set in ranks (see `vgas_job`).
@@ -109,8 +111,8 @@ fn serve() -> ! {
     std::process::exit(i32::from(status))
 }
 
-/// Whether other threads can load libraries now: not while this one runs a constructor within `dlopen`, because the loader's lock is
-/// held until the constructor returns.
+/// Returns true if other threads can load libraries now: not while this one runs a constructor within
+/// `dlopen`, because the loader's lock is held until the constructor returns.
 fn loads_libraries() -> bool {
     const TIMEOUT: Duration = Duration::from_secs(5);
     let (done, has_loaded) = std::sync::mpsc::channel();
@@ -158,8 +160,8 @@ pub(crate) fn forget_job() {
     }
 }
 
-/// How this process joins its job, if `srun`, `mpirun`, `mpiexec.hydra` or the like have started it: then there is no number of ranks among
-/// its arguments, and no job to start.
+/// Returns the options for joining the job if `srun`, `mpirun`, `mpiexec.hydra` or the like have started this
+/// process: then there is no number of ranks among its arguments, and no job to start.
 pub(crate) fn started_by_others(conduit: c_int, segment_max: u64) -> Result<Option<Starting>, String> {
     let settings = settings(conduit, ranks_here(), segment_max)?;
     if seen(&settings) == Seen::Nothing {
@@ -209,7 +211,7 @@ pub(crate) unsafe fn start_job(
     std::process::exit(i32::from(code))
 }
 
-/// What `main` was given, or, when the client did not tell, what the system says.
+/// Returns the arguments of `main`, or, if the client did not pass them, the system's.
 unsafe fn arguments(argc: *mut c_int, argv: *mut *mut *mut c_char) -> Vec<OsString> {
     // SAFETY: rule 1: as `main` was given them, so many strings.
     unsafe {
@@ -223,20 +225,21 @@ unsafe fn arguments(argc: *mut c_int, argv: *mut *mut *mut c_char) -> Vec<OsStri
     }
 }
 
-/// What each rank is started with.
+/// Command line of each rank.
 #[derive(Debug, PartialEq, Eq)]
 struct CommandLine {
     /// The name by which the program is called.
     name: Option<OsString>,
-    /// What precedes the client's arguments: the script that an interpreter runs, and its options.
+    /// Words before the client's arguments: the script that an interpreter runs, and its options.
     before: Vec<OsString>,
     /// The client's arguments, of which the first may be the number of ranks.
     arguments: Vec<OsString>,
 }
 
 impl CommandLine {
-    /// Of what the system has given to this process, and what the client has given to `gasnet_init`: a program in C what `main` was
-    /// given, an interpreter what its script sees, which is less.
+    /// Splits the system's command line of this process, by the arguments that the client has given to
+    /// `gasnet_init`: a C program passes those of `main`, an interpreter those of its script, which are
+    /// fewer.
     fn of(system: Vec<OsString>, client: Vec<OsString>) -> Self {
         let mut words = client.clone().into_iter();
         let (name, arguments) = (words.next(), words.collect::<Vec<_>>());
@@ -334,11 +337,12 @@ fn leading_number(arguments: &mut Vec<OsString>, program: &OsStr) -> Result<u32,
 
 /// The command of a daemon. Without env(1), which takes a program's path with a `=` in it for a variable.
 ///
-/// A program that is linked with the library is its own daemon. Where the library is loaded late, the daemon is a shell with
-/// the library preloaded, because nothing of the program may run there: an interpreter without arguments loads nothing, and a
-/// constructor of the program's other libraries may load the client itself, within `dlopen`, before the preloaded library has
-/// its turn. The shell first tries whether the library can be preloaded; where it cannot, because it uses symbols of the program
-/// or of another library, the daemon is the program with its arguments, and serves the node once it calls `gasnet_init`.
+/// A program that is linked with the library is its own daemon. If the library is loaded late, the daemon is
+/// a shell with the library preloaded, because no code of the program may run there: an interpreter without
+/// arguments loads nothing, and a constructor of the program's other libraries may load the client itself,
+/// within `dlopen`, before the preloaded library has its turn. The shell first tries whether the library can
+/// be preloaded; where it cannot, because it uses symbols of the program or of another library, the daemon is
+/// the program with its arguments, and serves the node once it calls `gasnet_init`.
 fn daemon(
     program: &OsStr,
     arguments: Vec<OsString>,
@@ -370,8 +374,8 @@ fn daemon(
     Ok(command)
 }
 
-/// Whether this machine has what a conduit needs; otherwise what it lacks and where that comes from, before each rank would
-/// find out by itself.
+/// Checks that this machine has what a conduit needs; otherwise returns the missing part and its source,
+/// before each rank would find out by itself.
 fn can_use(conduit: &Provider) -> Result<(), String> {
     match conduit.probe() {
         Availability::Missing { detail, remedy } => Err(format!(

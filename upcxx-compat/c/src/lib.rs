@@ -14,7 +14,7 @@
 //!    function that ends them.
 //! 3. *Handlers are C functions of the registered number of arguments.* The category and the count of the message choose
 //!    the type they are called with; that the client registered such a function is its promise (GASNet 1.8, 2.3.5).
-//! 4. *Exported statics are atomics*, written before anybody who reads them may call, and never shrunk or freed.
+//! 4. *Exported statics are atomics*, written before any reader may call, and never shrunk or freed.
 //! 5. *Segment memory is shared*: only copied to and from (rules of `vgas_shm`).
 //!
 //! A panic must not cross the border: functions exported with the C ABI abort on one, which ends the job (`crash::tell_panics`).

@@ -1,5 +1,5 @@
-//! What the daemons of nodes log where no `vgas` command has started them: what `VGAS_LOG` asks for, to standard error. Errors of
-//! a rank point there ("see the log of that node").
+//! Logging of nodes' daemons without a `vgas` command that has started them: by `VGAS_LOG`, to standard
+//! error. Errors of a rank point there ("see the log of that node").
 
 use std::io::IsTerminal;
 use tracing_subscriber::filter::Targets;
@@ -7,7 +7,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// What is to be logged.
+/// Returns the targets to log.
 ///
 /// # Errors
 /// When `VGAS_LOG` is no such thing.
@@ -18,7 +18,8 @@ pub(crate) fn wanted() -> Result<Targets, String> {
     })
 }
 
-/// Begins to log, in a process that is not the client's. What cannot be read was refused by the launcher ([`wanted`]).
+/// Begins to log, in a process that is not the client's. Invalid values were refused by the launcher
+/// ([`wanted`]).
 pub(crate) fn start() {
     let Ok(filter) = wanted() else { return };
     let lines = fmt::layer()

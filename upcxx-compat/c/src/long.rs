@@ -1,8 +1,9 @@
 //! Long messages: their payload belongs into a segment.
 //!
-//! Into a pinned segment the conduit writes it. Into a tiered one nobody but its owner, or a put, can: a small payload
-//! travels in a medium message and is stored by the receiver through its pointers before the handler runs; a large one is
-//! put first and then announced. A handler must not wait for a put, so replies carry all of theirs.
+//! Into a pinned segment the conduit writes it. Into a tiered one only its owner, or a put, can write: a
+//! small payload travels in a medium message and is stored by the receiver through its pointers before the
+//! handler runs; a large one is put first and then announced. A handler must not wait for a put, so replies
+//! carry all of theirs.
 
 use crate::fatal::fail;
 use crate::job::{self, Raw as _};
@@ -108,7 +109,7 @@ impl Long<'_> {
         }
     }
 
-    /// What is sent.
+    /// Returns the payload to send.
     pub(crate) fn payload(&self) -> Payload<'_> {
         match self {
             Self::Direct { payload, .. } => *payload,
@@ -118,14 +119,14 @@ impl Long<'_> {
     }
 }
 
-/// What a carried message says.
+/// Content of a carried message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carried<'a> {
     /// The client's handler.
     pub handler: u8,
-    /// Where the bytes belong, as the sender sees it: nothing is known of it but the number.
+    /// Destination of the bytes, as the sender sees it: only the number is known of it.
     pub address: usize,
-    /// How many there are.
+    /// Number of bytes.
     pub bytes: usize,
     /// They themselves, unless they were put before.
     pub body: Option<&'a [u8]>,

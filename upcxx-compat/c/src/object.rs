@@ -1,24 +1,24 @@
-//! Which loaded object this library is a part of: the program, something that was loaded with it, or a library that it has
-//! loaded while it ran (`dlopen`, as interpreters load extensions).
+//! The loaded object that contains this library: the program, something that was loaded with it, or a library
+//! that it has loaded while it ran (`dlopen`, as interpreters load extensions).
 
 use libc::{c_int, c_void, dl_phdr_info};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// What the loader is asked for, and has said.
+/// Question to the loader, and its answers.
 struct Search {
     /// An address in this library.
     address: usize,
-    /// Where the loader itself has been loaded; 0 in programs without one.
+    /// Address of the loader itself; 0 in programs without one.
     loader: usize,
     passed_loader: bool,
     found: Option<PathBuf>,
 }
 
-/// The file of the library that holds this one, under the name by which it was loaded, when the program has loaded it while it
-/// ran. The loader lists objects in the order in which it has loaded them, and itself among those of the start. Of these some
-/// may follow it: then an answer is given although none is needed.
+/// The file of the library that holds this one, under the name by which it was loaded, when the program has
+/// loaded it while it ran. The loader lists objects in the order in which it has loaded them, and itself
+/// among those of the start. Some of these may follow it: then an answer is given although none is needed.
 pub(crate) fn loaded_late() -> Option<PathBuf> {
     let mut search = Search {
         address: loaded_late as *const () as usize,

@@ -29,7 +29,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Whether bytes at these places continue the run on both sides.
+    /// Returns true if bytes at these places continue the run on both sides.
     #[inline(always)]
     fn is_continued_by(&self, to: usize, from: usize) -> bool {
         self.to.wrapping_add(self.bytes) == to && self.from.wrapping_add(self.bytes) == from
@@ -148,7 +148,7 @@ pub(crate) unsafe fn copy_long(to: *mut u8, from: *const u8, bytes: usize) {
     }
 }
 
-/// Whether two ranges of a length share no byte.
+/// Returns true if two ranges of a length share no byte.
 #[inline(always)]
 fn are_disjoint(one: usize, other: usize, bytes: usize) -> bool {
     other.wrapping_sub(one) >= bytes && one.wrapping_sub(other) >= bytes

@@ -190,7 +190,7 @@ mod tests {
     const TO: usize = 1 << 20;
     const FROM: usize = 1 << 30;
 
-    /// Which byte goes where, by the definition of a section.
+    /// Lists each byte's destination and source, by the definition of a section.
     fn by_definition(to: &[usize], from: &[usize], counts: &[usize]) -> Vec<(usize, usize)> {
         let mut bytes: Vec<_> = (0..counts[0]).map(|at| (TO + at, FROM + at)).collect();
         for level in 0..to.len() {

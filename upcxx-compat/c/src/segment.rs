@@ -1,12 +1,14 @@
 //! Segments: sizes before `gasnet_attach`, addresses after it.
 //!
-//! A client names a remote address as its owner sees it: the owner's base plus an offset. The headers turn it into an
-//! address of this process with one entry of [`vgasi_windows`] and copy; where that is not possible, `reach` is 0. Of a
-//! tiered segment they use pages that the node has ([`crate::hit`]). For the rest they call the library with the same address.
+//! A client names a remote address as its owner sees it: the owner's base plus an offset. The headers turn it
+//! into an address of this process with one entry of [`vgasi_windows`] and copy; where that is not possible,
+//! `reach` is 0. In a tiered segment they use pages that the node has ([`crate::hit`]). For the rest they
+//! call the library with the same address.
 //!
-//! Segments are pinned (DRAM) or tiered (NVMe behind the cache) as the job's setting `segment.kind` says, since a GASNet
-//! client cannot. A tiered segment is memory to its owner (`vgas::LocalSegment`): pointers, handlers of long messages and
-//! puts see the same bytes. Everybody's puts and gets of it, the owner's included, go through the cache.
+//! Segments are pinned (DRAM) or tiered (NVMe behind the cache) as the job's setting `segment.kind` says,
+//! since a GASNet client cannot. A tiered segment is memory to its owner (`vgas::LocalSegment`): pointers,
+//! handlers of long messages and puts see the same bytes. All ranks' puts and gets of it, the owner's
+//! included, go through the cache.
 
 use crate::am;
 use crate::code;
@@ -33,11 +35,11 @@ pub struct Window {
     base: AtomicUsize,
     /// Its first address here; null when it is not mapped.
     here: AtomicPtr<u8>,
-    /// How many of its bytes loads and stores reach here.
+    /// Number of its bytes that loads and stores reach here.
     reach: AtomicUsize,
     /// Its size.
     bytes: AtomicUsize,
-    /// How many of its bytes the node's pool may have (`hit`); written last.
+    /// Number of its bytes that the node's pool may have (`hit`); written last.
     cached: AtomicUsize,
     /// The number of the page at its beginning.
     first_page: AtomicUsize,
@@ -45,7 +47,7 @@ pub struct Window {
     words: AtomicUsize,
 }
 
-/// What `gasnet_seginfo_t` is.
+/// Layout of `gasnet_seginfo_t`.
 #[repr(C)]
 pub struct SegmentInfo {
     address: *mut c_void,
@@ -84,18 +86,18 @@ fn windows() -> &'static [Window] {
 static MAX_LOCAL: AtomicUsize = AtomicUsize::new(0);
 static MAX_GLOBAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the segments are tiered: what the job's settings say, unless the program says it when it attaches.
+/// True if the segments are tiered: by the job's settings, unless the program says it when it attaches.
 static TIERED: AtomicBool = AtomicBool::new(false);
 
-/// Whether tiered segments are relaxed; only the library's own interface offers it.
+/// True if tiered segments are relaxed; only the library's own interface offers it.
 static RELAXED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the segments are tiered and relaxed.
+/// Returns true if the segments are tiered and relaxed.
 pub(crate) fn is_relaxed() -> bool {
     is_tiered() && RELAXED.load(Ordering::Relaxed)
 }
 
-/// Whether the segments are tiered.
+/// Returns true if the segments are tiered.
 #[inline]
 pub(crate) fn is_tiered() -> bool {
     TIERED.load(Ordering::Relaxed)
@@ -237,8 +239,8 @@ pub(crate) fn own(rank: u32, address: *const c_void, bytes: usize) -> Option<*mu
     (is_own && bytes > 0 && offset_of(rank, address, bytes).is_none()).then(|| address.cast_mut().cast())
 }
 
-/// [`offset_of`], or the end of the job with a line that says what is wrong. Where no bytes are moved, the address means
-/// nothing (GASNet 1.8, 3.1).
+/// [`offset_of`], or the end of the job with a line that says what is wrong. If no bytes are moved, the
+/// address means nothing (GASNet 1.8, 3.1).
 #[inline]
 pub(crate) fn checked_offset(rank: u32, address: *const c_void, bytes: usize) -> u64 {
     if bytes == 0 && (rank as usize) < windows().len() {
@@ -286,7 +288,7 @@ pub(crate) fn local() -> Option<&'static LocalPart> {
     LOCAL.get()
 }
 
-/// Where this rank's segment is in its memory.
+/// Returns the local address of this rank's segment.
 fn first_address(segment: &Segment, bytes: usize) -> Result<usize, vgas::Error> {
     if bytes == 0 {
         return Ok(0);
@@ -301,8 +303,8 @@ fn first_address(segment: &Segment, bytes: usize) -> Result<usize, vgas::Error> 
     Ok(own.map_or(0, |address| address as usize))
 }
 
-/// What a client wants to be told when its own segment is there, before others may use it: address and size. Runtimes set it
-/// before `gasnet_attach`; a C function pointer, null when there is none.
+/// A client's callback for when its own segment is there, before other ranks may use it: address and size.
+/// Runtimes set it before `gasnet_attach`; a C function pointer, null when there is none.
 #[unsafe(no_mangle)]
 pub static gasnet_client_attach_hook: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -387,7 +389,7 @@ pub unsafe extern "C" fn vgasi_segment_info(table: *mut SegmentInfo, count: c_in
     code::OK
 }
 
-/// What `gasnet_nodeinfo_t` is.
+/// Layout of `gasnet_nodeinfo_t`.
 #[repr(C)]
 pub struct NodeInfo {
     host: u32,

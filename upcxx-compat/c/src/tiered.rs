@@ -1,4 +1,5 @@
-//! What `vgasnet.h` has beyond `gasnet.h`: the kind and name of a segment, pins, prefetching, checkpoints, statistics.
+//! Additions of `vgasnet.h` to `gasnet.h`: the kind and name of a segment, pins, prefetching, checkpoints,
+//! statistics.
 
 use crate::am::{self, HandlerEntry};
 use crate::code;
@@ -120,8 +121,8 @@ pub extern "C" fn vgasi_prefetch(rank: u32, address: *const c_void, bytes: usize
     }
 }
 
-/// `vgasnet_checkpoint`. Of a segment without a name nothing would ever be found again, so that it is refused as a pinned one
-/// is: a program that counts on its data must hear of it.
+/// `vgasnet_checkpoint`. It refuses a segment without a name, which no later job would find, like a pinned
+/// one: a program that counts on its data must learn of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_checkpoint() -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };

@@ -20,7 +20,7 @@ pub struct WordUpdate {
     expected: u64,
 }
 
-/// What is to become of a word of this kind, or the end of the job with a line that says what is wrong.
+/// Returns the update of a word of this kind, or ends the job with a line that gives the fault.
 pub(crate) fn of_word(change: c_int, word: c_int, operand: u64, expected: u64) -> Update {
     // The upper half of a word of four bytes is the sign's.
     let bits = |value: u64| if word < 2 { u64::from(value as u32) } else { value };
@@ -35,8 +35,8 @@ pub(crate) fn of_word(change: c_int, word: c_int, operand: u64, expected: u64) -
 }
 
 impl WordUpdate {
-    /// What is to be done where, or the end of the job with a line that says what is wrong. `word`: the number of its kind
-    /// ([`vgas_shm::WordKind`]).
+    /// Returns the update and its place, or ends the job with a line that gives the fault. `word`: the number
+    /// of its kind ([`vgas_shm::WordKind`]).
     fn check(&self, word: c_int) -> SegmentUpdate {
         let update = of_word(self.change, word, self.operand, self.expected);
         let bytes = update.word.bytes();

@@ -71,7 +71,7 @@ fn total(pieces: impl Iterator<Item = Piece>) -> usize {
     pieces.map(|piece| piece.bytes).sum()
 }
 
-/// Which side of a transfer is in the segment of a rank.
+/// Side of a transfer that is in the segment of a rank.
 #[derive(Clone, Copy)]
 enum Remote {
     Destination(u32),
@@ -104,7 +104,7 @@ impl Remote {
     }
 }
 
-/// How it completes; the numbers are those of `gasnet_vis.h`.
+/// Ways to complete; the numbers are those of `gasnet_vis.h`.
 const BLOCKING: c_int = 0;
 const EXPLICIT: c_int = 1;
 

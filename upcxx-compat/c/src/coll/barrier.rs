@@ -36,13 +36,14 @@ fn passed(team: &Team) -> Option<BarrierName> {
     team.ranks().barrier_try().unwrap_or_else(|error| fail(error))
 }
 
-/// What a rank is told that takes the barrier for `name`.
+/// Returns the code for a rank that passes the barrier as `name`.
 fn code_of(agreed: BarrierName, name: BarrierName) -> c_int {
     if agreed.with(name) == BarrierName::Mismatch { code::BARRIER_MISMATCH } else { code::OK }
 }
 
-/// Where the images of this rank are in barriers of images. The last of them to come notifies for all; the name under which
-/// they passed is kept until the last has left. An image can be one barrier ahead of another, so two rounds are enough.
+/// Progress of this rank's images in barriers of images. The last of them to come notifies for all; the name
+/// under which they passed is kept until the last has left. An image can be one barrier ahead of another, so
+/// two rounds are enough.
 #[derive(Default)]
 pub(super) struct ImageBarrier {
     rounds: [Round; 2],
@@ -54,7 +55,7 @@ pub(super) struct ImageBarrier {
 struct Round {
     arrived: u32,
     left: u32,
-    /// What those who have come say together; in the end, what all ranks do.
+    /// Combined name of the images that have come; in the end, of all ranks.
     name: Option<BarrierName>,
     is_passed: bool,
 }

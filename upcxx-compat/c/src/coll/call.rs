@@ -11,7 +11,7 @@ use vgas_rma::collective::{
     self, Exchange, InFlight, Landing, Operation, Pattern, TeamCall, Text, View, sequence,
 };
 
-/// Which collective, with the arguments in which all images agree.
+/// Kind of a collective, with the arguments in which all images agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Broadcast { root: u32 },
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     Scan { rule: Rule },
 }
 
-/// What a reduction does with elements.
+/// Function and types of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
     pub element_bytes: usize,
@@ -39,7 +39,7 @@ pub(super) enum Places {
 }
 
 impl Places {
-    /// What C gives: an address, and whether it is that of a list.
+    /// Takes C's arguments: an address, and if it is that of a list.
     pub(super) fn new(address: *mut c_void, is_list: c_int) -> Self {
         if is_list == 0 { Self::One(address) } else { Self::List(address.cast_const().cast()) }
     }
@@ -148,8 +148,8 @@ impl Started {
         blocks
     }
 
-    /// What this rank gives everybody: from where it is, if that is one block which nothing is written to meanwhile.
-    /// `to` is where the blocks of all images are written.
+    /// Returns this rank's contribution for all others: in place, if it is one block that is not written
+    /// meanwhile. `to` is where the blocks of all images are written.
     fn gift(&self, bytes: usize, to: Option<View>) -> Text {
         let from = self.from(0, bytes);
         let is_safe = to.is_none_or(|to| {
@@ -162,7 +162,7 @@ impl Started {
         self.local_blocks(bytes).into()
     }
 
-    /// Where the blocks of a member's images belong in those of all images.
+    /// Returns the place of a member's images among the blocks of all images.
     fn blocks_of(&self, member: u32, all: View, bytes: usize) -> View {
         let images = self.images_of(member);
         all.part(images.start as usize * bytes, images.len() * bytes)
@@ -353,7 +353,7 @@ impl Kind {
         }
     }
 
-    /// What members must agree on; the root by the member that it is on.
+    /// Returns the part that members must agree on; the root by the member that it is on.
     fn call(self, member_of: impl Fn(u32) -> u32) -> collective::Call {
         use collective::Kind as Said;
         let with_root = |kind, root| collective::Call::with_root(kind, member_of(root));

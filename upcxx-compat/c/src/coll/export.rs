@@ -14,7 +14,7 @@ use std::sync::Arc;
 use vgas_rma::Rank;
 use vgas_rma::collective::InFlight;
 
-/// Returns whether an operation is done. Where members disagree the job ends.
+/// Returns whether an operation is done. If members disagree the job ends.
 fn is_done(operation: &InFlight) -> bool {
     operation.outcome().is_some_and(|outcome| outcome.map_err(|error| fail(error)).is_ok())
 }
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn gasnete_coll_wait_sync(handle: CollectiveHandle) {
     unsafe { finish(handle) }
 }
 
-/// How many of a table's operations were not synchronised before, and how many are not now.
+/// Returns the numbers of a table's operations that were not synchronised before, and that are not now.
 unsafe fn sweep(handles: *mut CollectiveHandle, count: usize) -> (usize, usize) {
     let (mut before, mut left) = (0, 0);
     for index in 0..count {

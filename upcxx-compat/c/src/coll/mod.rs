@@ -1,7 +1,7 @@
 //! Collectives and teams of C (`gasnet_coll.h`), on those of [`vgas_rma::collective`].
 //!
-//! * `team`: who takes part: ranks, of which those of the team of all may have several *images* (threads that take part
-//!   on their own).
+//! * `team`: the members: ranks, of which those of the team of all may have several *images* (threads that
+//!   take part on their own).
 //! * `call`: the arguments of all images of this rank become one operation, which begins when all have come.
 //! * `reduction`: the client's functions; `barrier`: barriers with numbers and flags; `export`: the functions of the header.
 //!

@@ -62,7 +62,7 @@ impl Reduction {
         Self { function, flags, argument, element_bytes }
     }
 
-    /// Whether the function must not run in handlers.
+    /// Returns true if the function must not run in handlers.
     pub(super) fn needs_client(&self) -> bool {
         self.flags & AM_SAFE == 0
     }

@@ -1,4 +1,4 @@
-//! The command line: names, flags, help. What they mean is in [`crate::commands`].
+//! The command line: names, flags, help. Their implementation is in [`crate::commands`].
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -39,7 +39,7 @@ pub enum Command {
     Man(Man),
 }
 
-/// A number of ranks or nodes. What is too many, or too few, depends on the rest.
+/// A number of ranks or nodes. Upper and lower bounds depend on the rest.
 fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "write a whole number from 1 on")
 }
@@ -63,7 +63,7 @@ Examples:
   vgas run -n 4 --nodes 4 --netns --link 1gbit,50us --node-memory 1GiB -- ./program
   vgas run -n 2 --nodes 2 --set hooks=delay=50us,loss=0.1%,count -- ./program")]
 pub struct Run {
-    /// How many ranks, spread evenly over the nodes, or as a batch system has planned that many.
+    /// Number of ranks, spread evenly over the nodes, or as a batch system has planned that many.
     #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]
     pub ranks: u32,
     #[command(flatten)]
@@ -93,7 +93,7 @@ pub struct Neighbour {
     pub parent: u32,
 }
 
-/// Where ranks run.
+/// Placement of ranks.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Where it runs")]
 pub struct Place {
@@ -164,10 +164,10 @@ pub struct Gemm {
     pub a: PathBuf,
     /// The right matrix.
     pub b: PathBuf,
-    /// Where the product goes.
+    /// File of the product.
     #[arg(short, long, value_name = "C.npy")]
     pub output: PathBuf,
-    /// How many ranks; default: one a node.
+    /// Number of ranks; default: one a node.
     #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]
     pub ranks: Option<u32>,
     /// Overwrite the output if it exists.
@@ -201,7 +201,7 @@ pub struct Demo {
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     #[arg(allow_negative_numbers = true)]
     pub order: u32,
-    /// How many ranks; default: one a node.
+    /// Number of ranks; default: one a node.
     #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]
     pub ranks: Option<u32>,
     /// Print the summary as JSON.
@@ -277,10 +277,10 @@ pub struct Bench {
     /// Measure in a control group whose memory is limited to this: caches of files, too. Needs the right to make one.
     #[arg(long, value_name = "SIZE", value_parser = crate::limit::size)]
     pub memory: Option<u64>,
-    /// The control group to join, made by who starts this; not for users.
+    /// The control group to join, made by the starting process; not for users.
     #[arg(long, hide = true)]
     pub join: Option<PathBuf>,
-    /// How many ranks; default: what the benchmark is made for.
+    /// Number of ranks; default: the benchmark's own.
     #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]
     pub ranks: Option<u32>,
     #[command(flatten)]
@@ -289,7 +289,7 @@ pub struct Bench {
     pub config: ConfigFlags,
 }
 
-/// What this machine offers: conduits, devices, limits, and why something is missing.
+/// Show this machine's conduits, devices and limits, and the reasons for missing ones.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  vgas info\n  vgas info --json --set nvm.directory=/scratch")]
 pub struct Info {
@@ -366,7 +366,7 @@ Examples:
     },
 }
 
-/// What all actions on segments have.
+/// Flags of all actions on segments.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SegmentsFlags {
     /// Print as JSON.
@@ -376,11 +376,11 @@ pub struct SegmentsFlags {
     pub config: ConfigFlags,
 }
 
-/// Where the objects of a heap are: how many, how large, what is found by name, and, in a job that runs, who has copies.
+/// Show the objects of a heap: numbers, sizes, names, and, in a running job, the ranks with copies.
 ///
-/// Of a heap with a name that no job uses, reads the files as its last checkpoint has left them, without reading the objects. Of jobs that
-/// run, asks their ranks on this machine, which go on meanwhile. What a job has had is printed at its end by `vgas run --stats`, and told to
-/// programs by `Objects::report`.
+/// For a named heap that is not in use, reads the files as its last checkpoint has left them, without reading
+/// the objects. For running jobs, asks their ranks on this machine, which continue meanwhile.
+/// `vgas run --stats` prints the final state of a job, and `Objects::report` returns it to programs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -423,7 +423,7 @@ pub struct Config {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  vgas completions bash > /etc/bash_completion.d/vgas")]
 pub struct Completions {
-    /// Which shell.
+    /// The shell.
     pub shell: Shell,
 }
 

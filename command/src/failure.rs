@@ -1,4 +1,4 @@
-//! How a command fails: one line that says what, one hint that says what to do, one exit status.
+//! Failure of a command: one line for the error, one hint for the remedy, one exit status.
 
 use crate::cli::Cli;
 use clap::CommandFactory;
@@ -12,9 +12,9 @@ use vgas_bench::registry::{BenchmarkError, CANNOT_RUN, CannotRun};
 /// A failed command.
 #[derive(Debug)]
 pub struct Failure {
-    /// What went wrong, in one line.
+    /// The error, in one line.
     message: String,
-    /// What to do about it.
+    /// The remedy.
     hint: Option<String>,
     /// The exit status.
     status: u8,
@@ -28,7 +28,7 @@ impl Failure {
         Self { message: message.to_string(), hint: None, status: 1, answer: None }
     }
 
-    /// What the user wrote is wrong.
+    /// A failure for wrong input of the user.
     pub fn usage(message: impl Display) -> Self {
         Self { status: 2, ..Self::new(message) }
     }
@@ -44,7 +44,7 @@ impl Failure {
         Self::new(format!("cannot write to standard output: {error}"))
     }
 
-    /// What went wrong, in one line.
+    /// Returns the error, in one line.
     pub fn message(&self) -> &str {
         &self.message
     }

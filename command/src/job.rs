@@ -14,9 +14,9 @@ pub struct Job {
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// How many nodes: the number of hosts, or virtual nodes of this machine.
+    /// Number of nodes: the number of hosts, or virtual nodes of this machine.
     pub nodes: u32,
     /// One host a node; empty: this machine.
     pub hosts: Vec<String>,
@@ -88,7 +88,7 @@ pub fn place_or_allocation(flags: &Place, config: &ConfigFlags) -> Result<Place,
     Ok(place)
 }
 
-/// How many nodes they ask for, before the ranks are known.
+/// Returns the requested number of nodes, before the ranks are known.
 pub fn nodes(place: &Place) -> Result<u32, Failure> {
     match &place.allocation {
         Some(allocation) => Ok(allocation.hosts.len() as u32),

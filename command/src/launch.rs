@@ -17,8 +17,8 @@ use vgas_bench::gemm::output::path_of;
 use vgas_bench::gemm::{self, GemmError, GemmJob, Plan, Summary, TerminalProgress};
 use vgas_bench::global::TieredMemory;
 
-/// Whether this process was started as a rank of a job: by `vgas run` or another command of ours, or as one of several by `srun`,
-/// `mpirun` or the like.
+/// Returns true if this process was started as a rank of a job: by `vgas run` or another command of ours, or
+/// as one of several by `srun`, `mpirun` or the like.
 pub fn in_job() -> bool {
     std::env::var_os("VGAS_CONTROL_FD").is_some() || vgas::started::is_one_of_several()
 }
@@ -87,7 +87,7 @@ pub fn node() -> Result<u8, Failure> {
     node_main_with(vgas_objects::services()).map_err(Failure::new)
 }
 
-/// What `vgas gemm` is to do.
+/// Returns the job of `vgas gemm`.
 fn product(gemm: &Gemm) -> GemmJob {
     let mut job = GemmJob::new(&gemm.a, &gemm.b, &gemm.output);
     job.force = gemm.force;
@@ -187,7 +187,7 @@ pub fn demo(demo: &Demo, job: Job) -> Result<u8, Failure> {
 mod tests {
     use super::*;
 
-    /// What fits passes, one byte more is refused; the numbers are for people.
+    /// Fitting caches pass, one byte more is refused; the numbers are readable.
     #[test]
     fn caches_beyond_the_memory_are_refused() {
         assert!(check_memory(4 << 30, 2, 8 << 30).is_ok());

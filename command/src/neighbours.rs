@@ -1,4 +1,4 @@
-//! Processes that only count, of the same priority as everybody: what a job finds on machines that are in use. For
+//! Spinning processes of normal priority: the load that a job finds on machines in use. For
 //! `vgas bench --busy`.
 
 use crate::failure::Failure;

@@ -1,4 +1,4 @@
-//! `vgas bench`: lists, starts and prints benchmarks. What they measure is in vgas-bench.
+//! `vgas bench`: lists, starts and prints benchmarks. Their measurements are in vgas-bench.
 
 use crate::cli::Bench;
 use crate::failure::Failure;
@@ -187,8 +187,8 @@ fn options(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Resu
     Options::new(benchmark, bench.full, &bench.parameters, config).map_err(Failure::usage)
 }
 
-/// Finds out whether the files can be written, without changing them. Only for who starts the benchmark: its ranks would
-/// be in each other's way. With other machines, it is one of these that writes.
+/// Finds out whether the files can be written, without changing them. Only for the starter of the benchmark:
+/// its ranks would be in each other's way. With other machines, it is one of these that writes.
 fn check_outputs(bench: &Bench) -> Result<(), Failure> {
     if launch::in_job() || bench.place.hosts.is_some() || !bench.place.host.is_empty() {
         return Ok(());
@@ -223,7 +223,7 @@ fn settings(benchmark: &Benchmark) -> Vec<FlagValue> {
     benchmark.settings.iter().map(value).collect()
 }
 
-/// What a figure depends on besides the code.
+/// Properties of the machine that a figure depends on besides the code.
 fn machine() -> Map<String, Value> {
     let machine = vgas::info::Machine::find();
     let system = rustix::system::uname();
@@ -370,7 +370,8 @@ mod tests {
         assert!(bench(&flags("no-such")).unwrap_err().text().starts_with("no benchmark is named `no-such`"));
     }
 
-    /// Goal: nobody waits for figures that have nowhere to go; what is there already stays as it is.
+    /// Goal: a benchmark whose output has nowhere to go is refused before it runs; an existing file stays
+    /// unchanged.
     #[test]
     fn an_output_that_cannot_be_written_is_refused_before_measuring() {
         let folder = tempfile::tempdir().unwrap();

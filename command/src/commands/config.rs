@@ -14,7 +14,7 @@ struct Entry<'a> {
     default: &'static str,
     /// `default`, `file`, `environment`, `flag`.
     source: &'static str,
-    /// Which file, variable or flag.
+    /// The file, variable or flag.
     origin: String,
     kind: &'static str,
     variable: String,
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use vgas::config::Sources;
 
-    /// What is printed can be given back with `--config` and means the same.
+    /// The output can be given back with `--config` and means the same.
     #[test]
     fn the_listing_is_a_configuration_file() {
         let folder = tempfile::tempdir().unwrap();

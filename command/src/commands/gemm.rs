@@ -1,4 +1,4 @@
-//! `vgas gemm` and `vgas demo`, as seen from outside of the job. What a rank does is in vgas-bench.
+//! `vgas gemm` and `vgas demo`, as seen from outside of the job. The ranks' work is in vgas-bench.
 
 use crate::cli::{Demo, Gemm};
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ pub fn gemm(gemm: &Gemm) -> Result<u8, Failure> {
 /// Nodes of a demo unless the user says otherwise: the fewest that exchange pages.
 const DEMO_NODES: u32 = 2;
 
-/// How many times larger the three matrices of a demo are than all its caches together.
+/// Ratio of the three matrices of a demo to all its caches together.
 const DEMO_EXCESS: u64 = 4;
 
 /// Multiplies two matrices that it makes.

@@ -1,4 +1,4 @@
-//! What each command does. One file a command; the small ones are here.
+//! Implementation of each command. One file a command; the small ones are here.
 
 mod bench;
 mod config;

@@ -47,7 +47,7 @@ struct Content {
     checkpoint: u64,
     /// The segments that took part in the checkpoint, as far as they are stored here too.
     together_with: Vec<String>,
-    /// How many others took part.
+    /// Number of others that took part.
     others: usize,
 }
 
@@ -161,7 +161,7 @@ fn table(all: &[Segment]) -> String {
     text
 }
 
-/// Which ranks are here: `0-3`, or `0,2`.
+/// Formats the ranks: `0-3`, or `0,2`.
 fn ranks(parts: &[Part]) -> String {
     let mut text = String::new();
     let mut parts = parts.iter().map(|part| part.rank).peekable();
@@ -284,7 +284,7 @@ fn copy(name: &str, to: &Path, common: &SegmentsFlags) -> Result<u8, Failure> {
     told("copied", &copied.map_err(Failure::new)?, common)
 }
 
-/// What the second argument of a copy means: a folder that is there, or a name, in a folder if it has one.
+/// Interprets the second argument of a copy: an existing folder, or a name, in a folder if it has one.
 fn target(name: &str, to: &Path, folder: &Path) -> Result<CopyTarget, Failure> {
     if to.is_dir() {
         return Ok(CopyTarget { folder: to.to_owned(), name: name.to_owned() });

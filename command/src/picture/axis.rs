@@ -1,4 +1,4 @@
-//! Where values stand, and which numbers stand beside an axis: 1, 2, 5 and their tenfold.
+//! Places of values along an axis, and the numbers beside it: 1, 2, 5 and their tenfold.
 
 /// From this ratio of the largest to the least value on, an axis is logarithmic.
 const LOGARITHMIC_FROM: f64 = 25.0;

@@ -1,17 +1,18 @@
-//! What pictures are drawn with: text, lines with dashes, markers, in one size of page.
+//! Drawing primitives of pictures: text, lines with dashes, markers, in one size of page.
 
 use plotters::prelude::{DrawingBackend, RGBColor, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontStyle, IntoTextStyle, ShapeStyle};
 
-/// Of every picture.
+/// Width of every picture.
 pub const WIDTH: i32 = 960;
 
 pub const BLACK: RGBColor = RGBColor(20, 20, 20);
 pub const GREY: RGBColor = RGBColor(110, 110, 110);
 pub const PALE: RGBColor = RGBColor(224, 224, 224);
 
-/// How a variant looks: colours that people with any eyes tell apart, dashes and markers that need no colour.
+/// Look of a variant: colours that can be told apart by the colour-blind, dashes and markers that need no
+/// colour.
 #[derive(Clone, Copy)]
 pub struct Look {
     pub colour: RGBColor,
@@ -47,20 +48,20 @@ const REFERENCES: [(RGBColor, &[f64], Marker); 3] = [
 ];
 
 impl Look {
-    /// Of the variant of this number.
+    /// Returns the look of the variant of this number.
     pub fn variant(at: usize) -> Self {
         let (colour, dash, marker) = LOOKS[at % LOOKS.len()];
         Self { colour, dash, marker, is_hollow: false }
     }
 
-    /// Of the reference of this number.
+    /// Returns the look of the reference of this number.
     pub fn reference(at: usize) -> Self {
         let (colour, dash, marker) = REFERENCES[at % REFERENCES.len()];
         Self { colour, dash, marker, is_hollow: true }
     }
 }
 
-/// Where text stands from its point.
+/// Side of a point on which text stands.
 #[derive(Clone, Copy)]
 pub enum Side {
     /// It begins there.
@@ -77,7 +78,7 @@ pub struct Canvas {
     svg: String,
 }
 
-/// Whoever draws on a canvas.
+/// A pen that draws on a canvas.
 pub struct Pen<'c> {
     backend: SVGBackend<'c>,
 }
@@ -229,7 +230,7 @@ impl Pen<'_> {
         let _ = self.backend.draw_path(corners, &style);
     }
 
-    /// How a variant looks, with its words; and how wide that is.
+    /// Draws a variant's look, with its words; returns its width.
     pub fn sample(&mut self, (x, y): At, look: Look, words: &str) -> i32 {
         self.path(&[(x, y), (x + 34, y)], look);
         self.marker((x + 17, y), look);
@@ -238,7 +239,7 @@ impl Pen<'_> {
     }
 }
 
-/// About how wide words are: nobody knows the reader's fonts.
+/// Estimates the width of words: the reader's fonts are unknown.
 pub fn width_of(words: &str, size: f64) -> i32 {
     let wide = words.chars().filter(|letter| letter.is_uppercase() || *letter == '_').count() as f64;
     let all = words.chars().count() as f64;

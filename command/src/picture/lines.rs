@@ -194,7 +194,7 @@ impl<'r> Lines<'r> {
         }
     }
 
-    /// What each panel shows at its last number: the subject, and every other beside it.
+    /// Describes each panel at its last number: the subject, and every other beside it.
     pub fn seen(&self) -> String {
         let mut sentences = Vec::new();
         for (words, lines) in &self.panels {
@@ -214,7 +214,7 @@ impl<'r> Lines<'r> {
     }
 }
 
-/// How many bytes all cases begin with, up to a comma: a title says those.
+/// Length of the common beginning of all cases, up to a comma: a title says those.
 fn shared_words(legend: &[(&str, Look)]) -> usize {
     let Some(((first, _), others)) = legend.split_first().filter(|(_, others)| !others.is_empty()) else {
         return 0;

@@ -1,5 +1,5 @@
-//! Pictures of rows, as SVG. What a benchmark wants to show is its [`Figure`]s; a benchmark without any has all of its rows by unit. A
-//! sentence for each says what was seen.
+//! Pictures of rows, as SVG. A benchmark describes its pictures as [`Figure`]s; one without any gets all of
+//! its rows by unit. A sentence for each says what was seen.
 //!
 //! Every picture asks its question at the top, names the conditions that a reader would not expect (throttled links, a simulation), marks
 //! the good side and logarithmic axes, and tells variants apart by colour, dash and marker at once, so that it can be read in black and
@@ -19,13 +19,13 @@ use vgas_bench::registry::{Benchmark, Row};
 
 /// A picture with its words.
 pub struct Picture {
-    /// Of its file.
+    /// Name of its file.
     pub name: String,
     /// Its title.
     pub question: String,
-    /// What one should see; empty where nobody has said.
+    /// The expected result; empty if there is none.
     pub expect: String,
-    /// What was seen.
+    /// The observed result.
     pub seen: String,
     /// Conditions that are part of the title: throttled links and drives, a simulation. Mostly empty.
     pub conditions: String,

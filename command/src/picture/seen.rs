@@ -29,8 +29,9 @@ pub fn unit_words(unit: &str) -> &str {
     if unit == "us" { "µs" } else { unit }
 }
 
-/// What one is among others, as it goes on after its value: `, which is 1.5 times B (111), 0.9 times C (190)`; or of parts of a
-/// hundred, which are none of each other, `; B 11.1 %, C 19.0 %`. Nothing where there are no others.
+/// Compares one with others, as it goes on after its value:
+/// `, which is 1.5 times B (111), 0.9 times C (190)`; or for percentages, which are not compared as ratios,
+/// `; B 11.1 %, C 19.0 %`. Nothing where there are no others.
 pub fn among(row: &Row, others: &[(&str, &Row)]) -> String {
     let (before, all) = if row.unit == "%" {
         let all = others.iter().map(|(words, other)| format!("{words} {}", with_unit(other)));
@@ -54,7 +55,7 @@ fn times(row: &Row, others: &[(&str, &Row)]) -> String {
     found.collect::<Vec<_>>().join(", ")
 }
 
-/// Which side is good of a metric, where one can say.
+/// Returns the good side of a metric, if it has one.
 pub fn better_of(metric: &str, unit: &str) -> Option<Better> {
     match (metric, unit) {
         (_, "ns" | "us" | "ms" | "s") | ("messages" | "count" | "memory", _) => Some(Better::Lower),

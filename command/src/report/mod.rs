@@ -87,7 +87,7 @@ impl Outcome {
         }
     }
 
-    /// What was varied, in words; empty for the plain run.
+    /// Describes the variant in words; empty for the plain run.
     fn variant(&self) -> String {
         match (self.busy, self.is_unthrottled) {
             (0, false) => String::new(),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The status of a command that was told to end, as shells have it for Ctrl-C.
 pub const STATUS_TOLD: u8 = 130;
 
-/// How it ended.
+/// Its end.
 pub enum End {
     /// By itself: its status, if it has one, and what it wrote.
     Done { status: Option<i32>, output: Vec<u8>, said: String },
@@ -60,7 +60,8 @@ impl Signals {
         Ok(Self { sender, events, handle, grace: Duration::from_secs(10), commands: Cell::new(0) })
     }
 
-    /// What comes next, by then, of a command or for this process: not of commands before, which were given up.
+    /// Returns the next event, by then, of a command or for this process: not of earlier commands, which were
+    /// given up.
     fn next(&self, command: u64, deadline: Instant) -> Option<Event> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -1,5 +1,6 @@
-//! How much of faer's full-size rate is left when the product is a sum of thin panels, as in SUMMA: the measurement
-//! behind the panel width in `gemm::plan`. Thin and full-size runs alternate, so that noisy neighbours hit both.
+//! Measures the share of faer's full-size rate that is left when the product is a sum of thin panels, as in
+//! SUMMA: the basis of the panel width in `gemm::plan`. Thin and full-size runs alternate, so that noisy
+//! neighbours hit both.
 //!
 //! `cargo run --release -p vgas-bench --example gemm_kernel [threads] [rounds]`
 

@@ -1,6 +1,6 @@
-//! The out-of-core algorithm without a runtime under it: ranks are threads of one process, global memory is plain
-//! memory. What is lost here against faer on whole matrices, the panels and copies cost; what `vgas gemm` loses
-//! beyond this, the runtime and the disk.
+//! The out-of-core algorithm without a runtime under it: ranks are threads of one process, global memory is
+//! plain memory. Its loss against faer on whole matrices is the cost of panels and copies; the further loss
+//! of `vgas gemm`, that of the runtime and the disk.
 //!
 //! `cargo run --release -p vgas-bench --example gemm_threads FOLDER [n] [ranks] [rounds]`
 

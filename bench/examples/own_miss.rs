@@ -1,4 +1,4 @@
-//! What a rank spends on a page of its node's NVMe that nobody has, to be run by `vgas run`:
+//! Measures a rank's cost of a page of its node's NVMe that is in no cache, to be run by `vgas run`:
 //!
 //! ```text
 //! cargo build --profile profiling -p vgas-command && cargo build --profile profiling -p vgas-bench --example own_miss

@@ -7,11 +7,11 @@ use serde_json::Value;
 /// A picture of some rows of one benchmark. It asks a question; its rows answer it.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// Of its file, unique among all benchmarks.
+    /// Name of its file, unique among all benchmarks.
     pub name: &'static str,
     /// Its title.
     pub question: &'static str,
-    /// What one should see, in a sentence: what the design, or the paper, promises.
+    /// The expected result, in a sentence: the promise of the design, or of the paper.
     pub expect: &'static str,
     /// Rows of this metric.
     pub metric: &'static str,
@@ -25,9 +25,9 @@ pub struct Figure {
     pub marks: &'static [(f64, &'static str)],
     /// Lines begin at this number: what comes before would hide the rest.
     pub from: f64,
-    /// What lies along the axes.
+    /// Form of the axes.
     pub form: Form,
-    /// Which side is good.
+    /// The good side.
     pub better: Better,
     /// Parts of the expectation that the rows decide. All must hold for a check mark.
     pub claims: &'static [Claim],
@@ -80,7 +80,7 @@ impl Claim {
     }
 }
 
-/// What lies along the axes of a figure.
+/// Form of a figure's axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A line for each case over a number among the parameters.
@@ -99,7 +99,7 @@ pub enum Form {
     },
 }
 
-/// Which side of an axis is good.
+/// The good side of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     /// Large values.
@@ -109,7 +109,7 @@ pub enum Better {
 }
 
 impl Figure {
-    /// What a figure is unless it says otherwise.
+    /// Default of a figure.
     pub const BASE: Self = Self {
         name: "",
         question: "",

@@ -2,8 +2,9 @@
 //!
 //! # Rule for the unsafe code in this file
 //!
-//! The bytes of a get in flight lie in a [`Buffer`] that its [`PendingGet`] owns beside the operation. The buffer's heap
-//! memory does not move with it, nobody else has it, and the operation is dropped (which waits for its end) before it.
+//! The bytes of a get in flight lie in a [`Buffer`] that its [`PendingGet`] owns beside the operation. The
+//! buffer's heap memory does not move with it, has no other users, and the operation is dropped (which waits
+//! for its end) before it.
 
 use crate::gemm::{Buffer, GlobalMemory, MemoryResult, PendingGet};
 use crate::raw::client;

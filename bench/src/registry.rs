@@ -9,7 +9,7 @@ use vgas::config::{Config, EffectiveValue, Origin};
 /// Why a benchmark could not be run. Its text is printed in one line.
 pub type BenchmarkError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a benchmark needs and this machine, or this build, lacks: no failure, and no figure either.
+/// A missing requirement of a benchmark, on this machine or in this build: no failure, and no figure either.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot run here: {0}")]
 pub struct CannotRun(pub String);
@@ -22,13 +22,13 @@ pub const CANNOT_RUN: u8 = 77;
 pub struct Benchmark {
     /// As written after `vgas bench`.
     pub name: &'static str,
-    /// What it measures, in one line.
+    /// Its measurement, in one line.
     pub help: &'static str,
-    /// What it runs in.
+    /// Its environment.
     pub setup: Setup,
     /// Settings of its job that differ from the usual defaults, by name; whatever the user has written prevails.
     pub settings: &'static [(&'static str, &'static str)],
-    /// What `--param` can change.
+    /// Parameters for `--param`.
     pub parameters: &'static [Parameter],
     /// The parameters of `--full`, by name, where those of a run of less than a minute are less than one wants to see.
     pub full: &'static [(&'static str, &'static str)],
@@ -40,7 +40,7 @@ pub struct Benchmark {
     pub run: fn(&Options) -> Result<Vec<Row>, BenchmarkError>,
 }
 
-/// What a benchmark runs in, and so which of the user's flags mean something to it.
+/// Environment of a benchmark, which decides the flags that apply to it.
 #[derive(Clone, Copy, Debug)]
 pub enum Setup {
     /// A job, whose place and settings are what the user says.
@@ -63,7 +63,7 @@ pub enum Setup {
 }
 
 impl Setup {
-    /// Whether it takes a setting from the user.
+    /// Returns true if it takes a setting from the user.
     pub fn takes(&self, setting: &str) -> bool {
         match self {
             Self::Job { .. } => true,
@@ -78,9 +78,9 @@ impl Setup {
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// The value when nobody gives one.
+    /// Its default value.
     pub default: &'static str,
-    /// What it is, with the unit.
+    /// Its meaning, with the unit.
     pub help: &'static str,
 }
 
@@ -93,10 +93,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults of a benchmark, changed by `NAME=VALUE` texts. The error names what is wrong and what there is. Where
-    /// the default is a number, a number from 1 on is wanted: no benchmark has a meaning without samples, ranks or bytes.
+    /// The defaults of a benchmark, changed by `NAME=VALUE` texts. The error names what is wrong and what
+    /// there is. If the default is a number, the value must be a number from 1 on: no benchmark has a meaning
+    /// without samples, ranks or bytes.
     ///
-    /// `full` begins with the values of `--full`. The settings are for who starts the benchmark; in a job, its ranks know their own.
+    /// `full` begins with the values of `--full`. The settings are for the starter of the benchmark; in a
+    /// job, its ranks know their own.
     pub fn new(
         benchmark: &'static Benchmark,
         full: bool,

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 pub struct Row {
     /// The benchmark.
     pub bench: String,
-    /// What was measured in it: `get 8 B, cached`.
+    /// The measured case: `get 8 B, cached`.
     pub case: String,
     /// Under which circumstances.
     pub params: Map<String, Value>,
@@ -22,7 +22,7 @@ pub struct Row {
     pub value: f64,
     /// Every sample, in the order in which they were taken.
     pub samples: Vec<f64>,
-    /// The machine it was measured on; filled in by whoever prints the row.
+    /// The machine it was measured on; filled in when the row is printed.
     #[serde(default)]
     pub machine: Map<String, Value>,
 }

@@ -6,7 +6,7 @@ use super::memory::{Buffer, GlobalMemory, PendingGet};
 use super::plan::{Operand, Plan, Tile};
 use std::time::{Duration, Instant};
 
-/// Where the time went, and how much was moved.
+/// Time by phase, and bytes moved.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
     /// In the kernel.

@@ -1,4 +1,4 @@
-//! What can go wrong in a product of two files: one line each, saying what to do.
+//! Errors of a product of two files: one line each, with the remedy.
 
 use super::npy::Shape2;
 use std::io;
@@ -57,7 +57,7 @@ pub enum GemmError {
         path: PathBuf,
         /// "big-endian numbers", "integers", …
         what: &'static str,
-        /// What to do about it.
+        /// The remedy.
         advice: &'static str,
         /// The header's own words.
         descr: String,
@@ -67,7 +67,7 @@ pub enum GemmError {
     NotTwoDimensional {
         /// The file.
         path: PathBuf,
-        /// How many dimensions it has.
+        /// Its number of dimensions.
         found: usize,
     },
     /// The inputs hold different types.
@@ -130,9 +130,9 @@ pub enum GemmError {
          {page_bytes} bytes need {minimum_bytes}; give --cache {minimum_bytes} or a smaller --page"
     )]
     CacheTooSmall {
-        /// What was given, per node.
+        /// Bytes given, per node.
         cache_bytes: u64,
-        /// What is needed, per node.
+        /// Bytes needed, per node.
         minimum_bytes: u64,
         /// Page size.
         page_bytes: u64,
@@ -144,9 +144,9 @@ pub enum GemmError {
         "{memory_bytes} bytes of private memory a rank are too few for the tiles: at least {minimum_bytes}"
     )]
     MemoryTooSmall {
-        /// What was given, per rank.
+        /// Bytes given, per rank.
         memory_bytes: u64,
-        /// What is needed.
+        /// Bytes needed.
         minimum_bytes: u64,
     },
     /// The global memory failed.
@@ -167,7 +167,7 @@ pub enum GemmError {
         row: u64,
         /// Size of the deviation.
         error: f64,
-        /// What rounding may cause.
+        /// Largest deviation that rounding may cause.
         allowed: f64,
     },
     /// `--verify` cannot judge products of infinities and NaN.

@@ -1,4 +1,5 @@
-//! What a fuzz target runs: any bytes as a .npy file. Part of no build but tests and fuzzing (`fuzz/README.md`); no interface.
+//! Entry point for a fuzz target: arbitrary bytes as a .npy file. Part of no build but tests and fuzzing
+//! (`fuzz/README.md`); no interface.
 
 use super::header;
 use super::npy::{NpyMatrix, Rectangle};
@@ -8,8 +9,8 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-/// Opens the bytes as users' files are opened. What is a matrix can be read, and written with the header that this program writes
-/// is the same matrix.
+/// Opens the bytes as users' files are opened. A matrix can be read, and written with the header of this
+/// program is the same matrix.
 pub fn npy(bytes: &[u8]) {
     let Some((found, numbers)) = read(bytes) else { return };
     let shape = found.shape;

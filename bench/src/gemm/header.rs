@@ -9,7 +9,7 @@ use vgas::say::Quoted;
 /// Longest header that is read, in bytes: NumPy's own limit for headers it trusts (`max_header_size`) is 10,000.
 pub(super) const HEADER_BYTES_MAX: usize = 1 << 16;
 
-/// What a number is.
+/// Type of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dtype {
     /// `<f4`.
@@ -60,7 +60,7 @@ impl Dtype {
     }
 }
 
-/// Which neighbours lie next to each other in the file.
+/// Order of the elements in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// The elements of a row (row-major).
@@ -84,7 +84,7 @@ impl fmt::Display for Shape2 {
     }
 }
 
-/// What a header says, before anything is asked of it.
+/// Content of a header, before any check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// The type: what stands in the quotes, or a structured type's whole list.

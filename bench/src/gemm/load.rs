@@ -83,7 +83,7 @@ fn read_group(
     Ok(())
 }
 
-/// Where a tile lies among its group's bytes.
+/// Range of a tile among its group's bytes.
 fn place(tile: &Tile, group: &Group) -> Range<usize> {
     let at = (tile.offset - group.tiles[0].offset) as usize;
     at..at + tile.bytes

@@ -1,5 +1,5 @@
-//! What the product needs of a global address space: the seam between the algorithm and the runtime that carries
-//! it. [`super::threads`] is the implementation inside one process; the runtime's own stands in its crate's adapter.
+//! The product's interface to a global address space: the seam between the algorithm and the runtime that
+//! carries it.
 
 use bytemuck::{Pod, Zeroable};
 

@@ -95,7 +95,7 @@ impl GemmJob {
         }
     }
 
-    /// What the job has to work with on this global memory.
+    /// Returns the job's resources on this global memory.
     pub fn limits(&self, memory: &dyn GlobalMemory) -> Limits {
         Limits {
             ranks: memory.ranks(),
@@ -195,7 +195,7 @@ pub fn run(memory: &dyn GlobalMemory, job: &GemmJob, report: &progress::Report<'
     }
 }
 
-/// What all phases need.
+/// State shared by all phases.
 struct Run<'a> {
     memory: &'a dyn GlobalMemory,
     job: &'a GemmJob,
@@ -255,7 +255,7 @@ impl Run<'_> {
         })
     }
 
-    /// Where the product can be read: under its name, or, without one, through the descriptor that rank 0 keeps.
+    /// Returns the path of the product: its name, or, without one, that of the descriptor that rank 0 keeps.
     fn written(&self, kept: Option<&File>) -> Result<PathBuf> {
         if !self.job.discard {
             return Ok(self.job.output.clone());

@@ -17,13 +17,13 @@ const ADVICE_BYTES: u64 = 8 << 20;
 pub struct NpyMatrix {
     file: File,
     path: PathBuf,
-    /// What its numbers are.
+    /// Type of its numbers.
     pub dtype: Dtype,
     /// The order of its elements.
     pub order: Order,
     /// Its shape.
     pub shape: Shape2,
-    /// Where the numbers begin, in bytes.
+    /// Offset of the numbers, in bytes.
     data: u64,
 }
 
@@ -50,7 +50,7 @@ impl Rectangle {
         (self.rows.end - self.rows.start) * (self.columns.end - self.columns.start)
     }
 
-    /// Whether it has no elements.
+    /// Returns true if it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -64,14 +64,14 @@ impl Rectangle {
     }
 }
 
-/// Where the pieces of a rectangle are in a file's data: `pieces` runs of `piece` bytes, `stride` bytes apart.
+/// Layout of a rectangle's pieces in a file's data: `pieces` runs of `piece` bytes, `stride` bytes apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces {
     /// First byte.
     pub start: u64,
     /// Bytes of each.
     pub piece: usize,
-    /// How many.
+    /// Number of pieces.
     pub pieces: usize,
     /// From one to the next.
     pub stride: u64,
@@ -158,7 +158,7 @@ impl NpyMatrix {
         Ok(())
     }
 
-    /// Whether this is the file that is there under another name, which need not be there.
+    /// Returns true if `path` names this file; it need not exist.
     pub fn is(&self, path: &Path) -> bool {
         match (self.file.metadata(), path.metadata()) {
             (Ok(this), Ok(that)) => (this.dev(), this.ino()) == (that.dev(), that.ino()),
@@ -166,12 +166,12 @@ impl NpyMatrix {
         }
     }
 
-    /// How it was named.
+    /// Returns the name by which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where a rectangle's pieces are in the file.
+    /// Returns the layout of a rectangle's pieces in the file.
     fn pieces(&self, rectangle: &Rectangle) -> Pieces {
         assert!(rectangle.rows.end <= self.shape.rows && rectangle.columns.end <= self.shape.columns);
         Pieces::of(rectangle, self.shape, self.order, self.dtype, self.data)

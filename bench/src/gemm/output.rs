@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How hidden files end.
+/// Suffix of hidden files.
 const HIDDEN: &str = ".vgas-part";
 /// Longer than it takes from making a hidden file to locking it.
 const ABANDONED_AGE: Duration = Duration::from_secs(60);
@@ -131,8 +131,8 @@ impl NpyOutput {
         Ok(())
     }
 
-    /// The file without a name, durable as [`commit`](Self::commit) makes it, so that both take as long. Whoever shall
-    /// read it opens [`path_of`] it.
+    /// The file without a name, durable as [`commit`](Self::commit) makes it, so that both take as long. A
+    /// reader opens [`path_of`] it.
     ///
     /// # Errors
     /// When the system refuses, or this process may open no more files.
@@ -209,7 +209,8 @@ pub fn scratch(folder: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Where the processes of the same user find a file without a name, for as long as this process has it open.
+/// Path by which the processes of the same user find a file without a name, for as long as this process has
+/// it open.
 pub fn path_of(file: &File) -> PathBuf {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
 }
@@ -222,21 +223,22 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// A name beside `path` that nobody else uses, and that is not too long if that one is not.
+/// Returns an unused name beside `path`, which is not too long if that one is not.
 fn hidden_name(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name: String = name.chars().take(50).collect();
     folder(path).join(format!(".{name}.{}{HIDDEN}", std::process::id()))
 }
 
-/// The file, locked for as long as it is open: nobody takes it for abandoned. A file system without locks has nothing
-/// abandoned removed either.
+/// Locks the file for as long as it is open, so that it does not count as abandoned. A file system without
+/// locks has nothing abandoned removed either.
 fn in_use(file: File) -> File {
     let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
     file
 }
 
-/// Removes hidden files whose processes were killed before they could. Nobody depends on it: what cannot be removed stays.
+/// Removes hidden files whose processes were killed before they could. Best effort: files that cannot be
+/// removed stay.
 fn remove_abandoned(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_hidden = entry.file_name().as_encoded_bytes().ends_with(HIDDEN.as_bytes());
@@ -334,7 +336,8 @@ mod tests {
         }
     }
 
-    /// What a killed job has left is removed by the next one; what may still be in use, and what is not ours, is not.
+    /// Files left by a killed job are removed by the next one; files that may still be in use, and foreign
+    /// ones, are not.
     #[test]
     fn abandoned_files_are_removed_by_a_later_job() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Who owns what, where it lies, and in which order it is worked on: pure arithmetic, the same on every rank.
+//! Ownership, layout and order of work: pure arithmetic, the same on every rank.
 //!
 //! SUMMA (van de Geijn and Watts; vGASNet §IV.D): the ranks form a grid, the matrices are cut into tiles, and the
 //! tiles are dealt out over the grid in both directions. A block of C is computed by the rank that owns it, as a sum
@@ -13,9 +13,10 @@ use super::error::{GemmError, Result};
 use super::npy::{Dtype, Order, Rectangle, Shape2};
 use std::ops::Range;
 
-/// Width of a panel, in elements. Of its full-size rate, faer reaches on blocks of these sizes 0.68 to 0.87 with panels
-/// of 64, 0.91 to 0.96 with 128, 0.90 to 1.03 with 256 and 1.00 to 1.07 with 512, whose buffers would cost a tenth
-/// of the block (`examples/gemm_kernel.rs`, one thread, on a busy machine: hence the spread).
+/// Width of a panel, in elements. On blocks of these sizes faer reaches 0.68 to 0.87 of its full-size rate
+/// with panels of 64, 0.91 to 0.96 with 128, 0.90 to 1.03 with 256 and 1.00 to 1.07 with 512, whose buffers
+/// would cost a tenth of the block (`examples/gemm_kernel.rs`, one thread, on a busy machine: hence the
+/// spread).
 const PANEL_WIDTH: u64 = 256;
 /// Narrower than this, a panel costs more to fetch and pack than to multiply.
 const PANEL_WIDTH_MIN: u64 = 16;
@@ -81,7 +82,7 @@ impl Problem {
     }
 }
 
-/// What the job has to work with.
+/// Resources of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Ranks of the job.
@@ -96,7 +97,7 @@ pub struct Limits {
     pub memory_bytes: u64,
 }
 
-/// Which of the three matrices.
+/// One of the three matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The left factor.
@@ -112,11 +113,11 @@ pub enum Operand {
 pub struct Tile {
     /// The rank in whose segment it is.
     pub owner: usize,
-    /// Where in the segment, in bytes.
+    /// Offset in the segment, in bytes.
     pub offset: u64,
     /// Its length, in bytes.
     pub bytes: usize,
-    /// What it holds, in the order of [`Problem::tile_orders`] and without gaps.
+    /// Its part of the matrix, in the order of [`Problem::tile_orders`] and without gaps.
     pub rectangle: Rectangle,
 }
 
@@ -132,7 +133,7 @@ pub struct Group {
 /// The plan of a product.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What is multiplied.
+    /// The problem.
     pub problem: Problem,
     /// Rows and columns of the grid of ranks; rank `r` stands in row `r / columns`.
     pub grid: [u64; 2],
@@ -146,7 +147,8 @@ pub struct Plan {
     pub ahead: u64,
     /// From one tile to the next in a segment: for A, B and C, in bytes.
     slots: [u64; 3],
-    /// Where the tiles of A, B and C begin in every segment, then the vectors of `--verify`, then the end; in bytes.
+    /// Offsets of the tiles of A, B and C in every segment, then of the vectors of `--verify`, then the end;
+    /// in bytes.
     starts: [u64; 5],
     ranks: u64,
 }
@@ -205,7 +207,8 @@ impl Plan {
         self.starts[4]
     }
 
-    /// Where the vectors of `--verify` are in every segment: the rank's share of rows of B·X, then its suspects.
+    /// Offset of the vectors of `--verify` in every segment: the rank's share of rows of B·X, then its
+    /// suspects.
     pub(super) fn vectors_start(&self) -> u64 {
         self.starts[3]
     }
@@ -216,7 +219,7 @@ impl Plan {
         (each * rank as u64).min(count)..(each * (rank as u64 + 1)).min(count)
     }
 
-    /// Where the suspects of a rank are in its segment, behind the vectors.
+    /// Offset of a rank's suspects in its segment, behind the vectors.
     pub(super) fn suspects_start(&self) -> u64 {
         self.starts[3] + self.problem.k.div_ceil(self.ranks) * (ROUNDS * size_of::<f64>()) as u64
     }

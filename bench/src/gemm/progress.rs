@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::RefCell;
 
-/// What the job is at.
+/// Phase of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Reading the inputs; counted in bytes.

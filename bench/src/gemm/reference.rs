@@ -1,4 +1,4 @@
-//! What an out-of-core product is held against: the same kernel on the whole matrices, in memory.
+//! Reference for an out-of-core product: the same kernel on the whole matrices, in memory.
 
 use super::kernel::{Element, Factor, multiply};
 use super::npy::{Dtype, Order};

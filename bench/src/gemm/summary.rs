@@ -1,4 +1,4 @@
-//! What a product cost: for people and for machines.
+//! Cost of a product, as text and as JSON.
 
 use super::compute::Work;
 use super::error::Result;

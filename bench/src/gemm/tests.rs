@@ -321,8 +321,8 @@ fn verification_judges_numbers_of_every_size() {
     }
 }
 
-/// Goal: where the type cannot hold the product, infinities are not called wrong, and nobody is told that they were
-/// checked; where it can, they are wrong, also beside others that are right.
+/// Goal: if the type cannot hold the product, infinities are not reported as wrong, nor as checked; if it
+/// can, they are wrong, even beside others that are right.
 #[test]
 fn verification_says_that_a_product_overflows() {
     for (dtype, size) in [(Dtype::Float32, 1e30), (Dtype::Float64, 1e200)] {

@@ -4,7 +4,7 @@
 use super::memory::{GlobalMemory, MemoryResult};
 use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 
-/// What a job of threads pretends to be.
+/// Properties of a job of threads.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadsSpec {
     /// Ranks, each a thread.
@@ -64,7 +64,7 @@ struct Meeting {
     result: (f64, f64),
 }
 
-/// A rank that has returned can come to no more barriers: those who wait are told.
+/// A rank that has returned comes to no more barriers: the waiting ones are told.
 struct Leaves<'job>(&'job Job);
 
 impl Drop for Leaves<'_> {
@@ -105,7 +105,7 @@ impl ThreadMemory<'_> {
         Ok(meeting.result)
     }
 
-    /// Where a range of a segment lies, if it does.
+    /// Returns the range of bytes in a segment, if it is inside.
     fn range(&self, rank: usize, offset: u64, bytes: usize) -> MemoryResult<std::ops::Range<usize>> {
         let end = offset.checked_add(bytes as u64).filter(|&end| end <= self.job.spec.segment_bytes);
         match end {

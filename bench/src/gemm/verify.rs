@@ -4,12 +4,12 @@
 //! files instead of a product. If a row of C is wrong in one element, every sign shows it; if it is wrong in many,
 //! each of the [`ROUNDS`] columns of X misses it with probability at most 1/2.
 //!
-//! **What rounding may do.** Let u be the rounding unit. A sum of k products, in any order that sums in blocks, as all
-//! fast kernels do, deviates by at most g·(|A||B|)ᵢⱼ with g = u·min(k, 16√k + 64): a block's length plus the number
-//! of blocks (Higham, *Accuracy and Stability*, 3.1). The deviations of a row are multiplied by independent random
-//! signs, so (Hoeffding) their sum exceeds 8 times the root of the sum of their squares with a probability below
-//! 2·10⁻¹⁴, and by Cauchy and Schwarz that root is at most g·‖Aᵢ‖·‖B‖. The test itself sums in f64, which adds the
-//! same again with the f64 unit.
+//! **Bound of rounding.** Let u be the rounding unit. A sum of k products, in any order that sums in blocks,
+//! as all fast kernels do, deviates by at most g·(|A||B|)ᵢⱼ with g = u·min(k, 16√k + 64): a block's length
+//! plus the number of blocks (Higham, *Accuracy and Stability*, 3.1). The deviations of a row are multiplied
+//! by independent random signs, so (Hoeffding) their sum exceeds 8 times the root of the sum of their squares
+//! with a probability below 2·10⁻¹⁴, and by Cauchy and Schwarz that root is at most g·‖Aᵢ‖·‖B‖. The test
+//! itself sums in f64, which adds the same again with the f64 unit.
 //!
 //! **The closer look.** That bound covers a whole row, and for long rows of f32 one element could be wrong by less.
 //! So the rows whose deviation is largest for their size, over all ranks, are computed again in f64 and compared
@@ -18,10 +18,11 @@
 //! **Memory.** Rows are taken in bands and columns in strips of at most [`scan::STRIP`]: whatever the matrices' shape, a rank
 //! has a few vectors of this length in memory, some 15 MB. Y lies in the tiered segments; X is computed where it is needed.
 //!
-//! **Range.** Sums of squares of very large or small f64 would leave the range although the product does not: B as a whole
-//! and every row of A are scaled by powers of two, C by both (see [`scale`]). Where the product itself may leave the range
-//! of its type, infinities in C are right or wrong element by element: this cannot be told from a sum over the row. If
-//! there are any, the first such row is looked at closely, and the user is told that the product overflows.
+//! **Range.** Sums of squares of very large or small f64 would leave the range although the product does not:
+//! B as a whole and every row of A are scaled by powers of two, C by both (see [`scale`]). If the product
+//! itself may leave the range of its type, infinities in C are right or wrong element by element: this cannot
+//! be told from a sum over the row. If there are any, the first such row is looked at closely, and the user
+//! is told that the product overflows.
 
 mod scale;
 mod scan;
@@ -60,7 +61,7 @@ struct Fault {
     allowed: f64,
 }
 
-/// What a rank finds in its rows.
+/// A rank's findings in its rows.
 #[derive(Debug, Default)]
 struct Findings {
     /// A has a number that is none.
@@ -126,7 +127,7 @@ pub(super) fn verify<T: Element>(
     Ok(())
 }
 
-/// What the steps of a verification share.
+/// State shared by the steps of a verification.
 struct Check<'a> {
     memory: &'a dyn GlobalMemory,
     plan: &'a Plan,
@@ -301,12 +302,13 @@ fn growth(terms: u64) -> f64 {
     terms.min(16.0 * terms.sqrt() + 64.0) + 1.0
 }
 
-/// What so many terms can lose near 0: where the product was made, and here. Scaled.
+/// Returns the loss of this many terms near 0: in the product, and here. Scaled.
 fn tiny<T: Element>(terms: u64, exponent: i32) -> f64 {
     terms as f64 * Scale::down(exponent).of(T::TINY) + (terms as f64 + 1.0) * f64::MIN_POSITIVE
 }
 
-/// Whether a sum of products whose sizes sum up to this, scaled, may be infinite in the type of the product.
+/// Returns true if a sum of products whose sizes sum up to this, scaled, may be infinite in the type of the
+/// product.
 fn may_overflow<T: Element>(size: f64, exponent: i32) -> bool {
     size >= Scale::down(exponent).of(T::LARGEST)
 }

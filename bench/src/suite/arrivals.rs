@@ -9,12 +9,12 @@ use vgas_rma::message::Payload;
 pub(super) const PING: u8 = 128;
 /// Counted, as are the others.
 pub(super) const PONG: u8 = 129;
-/// One of many, to which nobody answers.
+/// One of many, without an answer.
 pub(super) const FLOOD: u8 = 130;
 /// That all of a flood have come.
 pub(super) const FLOOD_END: u8 = 131;
 
-/// How many have come here of each.
+/// Number of arrivals of each.
 #[derive(Default)]
 pub(super) struct Arrivals {
     pongs: AtomicU64,

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use vgas::say;
 
-/// Whether this process is a rank of such a job.
+/// Returns true if this process is a rank of such a job.
 pub(super) fn in_job() -> bool {
     std::env::var_os("VGAS_CONTROL_FD").is_some()
 }

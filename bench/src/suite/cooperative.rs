@@ -1,12 +1,12 @@
 //! Cooperative caching on against off (vGASNet §III.B), with data that fits into one cache: what the home could answer
 //! as well must not become slower because others answer it.
 //!
-//! Three nodes read what the first one owns. Each round takes new data, which nobody has written yet (so that it is the same
-//! as on NVMe without any output), through three situations that exercise different parts:
+//! Three nodes read what the first one owns. Each round takes new data, which was never written (so that it
+//! is the same as on NVMe without any output), through three situations that exercise different parts:
 //!
 //! * *The owner's node has read it*, the others have nothing: they may get it from there, or (only with cooperation) from each
 //!   other.
-//! * *Everybody has it*: only hits, in both cases.
+//! * *All have it*: only hits, in both cases.
 //! * *The owner has changed an eighth*, which the others have to get again. It differs from NVMe, so that the owner's node
 //!   answers in both cases, with the same messages: what is left of a difference is noise.
 //!

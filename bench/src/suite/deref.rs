@@ -1,5 +1,5 @@
-//! What it costs to follow a pointer of the object heap beside one of `Box`: chains of nodes in a random order, of this rank, and copies
-//! of another's, small enough for the first cache, and larger.
+//! Cost of following a pointer of the object heap beside one of `Box`: chains of nodes in a random order, of
+//! this rank, and copies of another's, small enough for the first cache, and larger.
 
 use super::job::{self, Result};
 use super::report::Report;

@@ -1,5 +1,6 @@
-//! What the device below gives: raw io_uring with O_DIRECT, on a file of its own, by size and depth; and what the options of io_uring
-//! bring. (The volume on top of it has its own measurement: `cargo run --release -p vgas-nvm --example device_rates`.)
+//! Rates of the device below: raw io_uring with O_DIRECT, on a file of its own, by size and depth; and the
+//! gain of io_uring's options. (The volume on top of it has its own measurement:
+//! `cargo run --release -p vgas-nvm --example device_rates`.)
 
 use super::files::NoiseFile;
 use super::job::Result;
@@ -102,7 +103,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Random reads of 4 KiB in each way of asking, in turn. What the kernel refuses is left out.
+/// Random reads of 4 KiB in each way of asking, in turn. Ways that the kernel refuses are left out.
 fn with_options(file: &NoiseFile, places: &mut Places, depth: usize, samples: usize) -> Result<Vec<Row>> {
     let mut report = Report::new("device").under("bytes", 4096).under("depth", depth);
     let mut found = Vec::new();
@@ -125,7 +126,7 @@ fn with_options(file: &NoiseFile, places: &mut Places, depth: usize, samples: us
     Ok(report.into_rows())
 }
 
-/// Where samples lie: each in another part of the file.
+/// Places of samples: each in another part of the file.
 struct Places {
     bytes: u64,
     seed: u64,

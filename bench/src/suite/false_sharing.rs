@@ -96,7 +96,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     run,
 };
 
-/// What the jobs have: words of the rows, settings, and whether the page goes from node to node.
+/// Jobs: words of the rows, settings, and if the page goes from node to node.
 const WAYS: [(&str, &[&str], bool); 4] = [
     ("all that vgas does", &[], false),
     ("without cooperation", &["--set", "ablation.cooperative=off"], false),
@@ -104,7 +104,8 @@ const WAYS: [(&str, &[&str], bool); 4] = [
     ("without both", &["--set", "ablation.in_place=off", "--set", "ablation.cooperative=off"], true),
 ];
 
-/// What rank 0 prints: microseconds of a put into the page and into a pinned segment, at once and in step; counts for each put.
+/// Prefixes of rank 0's output: microseconds of a put into the page and into a pinned segment, at once and in
+/// step; counts for each put.
 const WORDS: [&str; 4] = ["tiered ", "pinned ", "tiered_in_step ", "pinned_in_step "];
 const SERVED: &str = "served ";
 

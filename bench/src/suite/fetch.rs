@@ -1,4 +1,4 @@
-//! How fast pages come from another node's DRAM, against a bare copy of as much memory over the same channel.
+//! Rate of pages from another node's DRAM, against a bare copy of as much memory over the same channel.
 //!
 //! Bare copy and pages move the same bytes between the same places: out of 32 MiB that the other process has just written,
 //! into 32 MiB that were not touched meanwhile. (A copy from and into the same MiB again and again stays in the caches of
@@ -35,7 +35,7 @@ const STEP: usize = 1 << 20;
 /// Bytes that one prefetch asks for.
 const AHEAD: u64 = 8 << 20;
 
-/// What is measured, in turn.
+/// Candidates, in turn.
 const WAYS: [&str; 7] = [
     "bare copy",
     "fetch into the pool, asked for ahead",

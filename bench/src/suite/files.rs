@@ -2,7 +2,7 @@
 //!
 //! # Rule for the unsafe code in this file
 //!
-//! A mapped file is written by nobody and never shortened while it is mapped: nobody else can find it.
+//! A mapped file is never written or shortened while it is mapped: no other process can find it.
 
 use super::job::{Result, noise};
 use crate::gemm::output::scratch;

@@ -2,8 +2,8 @@
 //! and strong, where they do not; matrices that the caches hold, and four times larger ones; with cooperative caching and without; over
 //! pinned memory, which is the paper's "GASNet"; and the library's product in memory, with all cores.
 //!
-//! The nodes of a virtual cluster share this machine's cores: more of them do not compute faster. What grows with them is the traffic,
-//! so that a node that waits for its link shows. In each job the first product warms up.
+//! The nodes of a virtual cluster share this machine's cores: more of them do not compute faster. More nodes
+//! make more traffic, so that a node that waits for its link shows. In each job the first product warms up.
 //!
 //! `product` has the product of two nodes whose links and drives are the machine's.
 
@@ -78,7 +78,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     run,
 };
 
-/// What rank 0 prints.
+/// Prefix of rank 0's output.
 const RATE: &str = "rate ";
 const REFERENCE: &str = "reference ";
 
@@ -158,7 +158,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Of a node: one that holds all three matrices, or such that all caches together hold a quarter of them.
+/// Cache of a node: it holds all three matrices, or such that all caches together hold a quarter of them.
 pub(super) fn cache_mebibytes(order: u64, nodes: u32, fits: bool) -> u64 {
     let matrices = (3 * order * order * 8).div_ceil(1 << 20);
     if fits { matrices + 64 } else { (matrices / 4 / u64::from(nodes)).max(16) }

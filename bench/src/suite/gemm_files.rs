@@ -110,7 +110,7 @@ fn forget(files: &[File]) -> Result<()> {
     Ok(())
 }
 
-/// What it printed, or its last words.
+/// Returns its output, or its last words as the error.
 fn succeeded(who: &str, output: Output) -> Result<Vec<u8>> {
     if output.status.success() {
         return Ok(output.stdout);

@@ -142,7 +142,7 @@ impl<'r> Table<'r> {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// How many of this rank's words are not what they were at first.
+    /// Returns the number of this rank's words that differ from their initial value.
     fn wrong(&self) -> Result<u64> {
         let mut wrong = 0;
         let part = self.part();

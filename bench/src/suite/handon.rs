@@ -19,16 +19,16 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     run,
 };
 
-/// Objects that are read in a sample. A message has room for each, without which nobody is handed on.
+/// Objects that are read in a sample. A message has room for each, without which reads are not forwarded.
 const COUNT: usize = 400;
-/// What the home uses in between: twice its cache.
+/// Words that the home uses in between: twice its cache.
 const OTHER_WORDS: usize = 16 << 20;
 
 /// Those of one size.
 type Boxes<const WORDS: usize> = DVec<DBox<[u64; WORDS]>>;
 
-/// How many objects of so many words lie in two pages, one of which is of another's page, too. Only one of so many is read: none is in
-/// memory since another one was read.
+/// Returns the number of objects of this size in two pages, one of which is also of another's page. Only one
+/// of so many is read: none is in memory since another one was read.
 const fn of_two_pages(words: usize) -> usize {
     2 * (64 << 10) / (8 * words) + 1
 }

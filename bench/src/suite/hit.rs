@@ -1,6 +1,6 @@
-//! What a hit costs: 8 bytes against a plain array read, large blocks against memcpy of the same bytes. Rank 0 measures
-//! pages whose home is the last rank's node, in processor time, so that neighbours disturb little. Then several threads of it, and several
-//! ranks of its node, measure at once.
+//! Cost of a hit: 8 bytes against a plain array read, large blocks against memcpy of the same bytes. Rank 0
+//! measures pages whose home is the last rank's node, in processor time, so that neighbours disturb little.
+//! Then several threads of it, and several ranks of its node, measure at once.
 //!
 //! # Rule for the unsafe code in this file
 //!
@@ -343,8 +343,8 @@ fn now_ns() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Runs the candidates in turn, each after a short run to settle its caches; nanoseconds of one operation, by sample.
-/// Who begins changes.
+/// Runs the candidates in turn, each after a short run to settle its caches; nanoseconds of one operation, by
+/// sample. The first candidate changes.
 fn alternate<const N: usize>(
     samples: usize,
     operations: usize,

@@ -1,5 +1,6 @@
-//! `v[i] += 1` all over a row in the heap that nobody else reads, beside `Vec`: each goes through the row's pointer, and none moves
-//! it (DRust §4.1.1, where a colour that overflows copies the object). And the same of a slice that was borrowed once.
+//! `v[i] += 1` all over an unshared row in the heap, beside `Vec`: each goes through the row's pointer, and
+//! none moves it (DRust §4.1.1, where a colour that overflows copies the object). And the same of a slice
+//! that was borrowed once.
 
 use super::job::{self, Result};
 use super::report::Report;

@@ -22,10 +22,10 @@ pub(super) enum Line {
     Tcp(TcpStream),
 }
 
-/// Where the word of the shared ping-pong is: on a line of its own.
+/// Offset of the word of the shared ping-pong: on a line of its own.
 const WORD: usize = 4096;
 
-/// Where that of the one that sleeps is.
+/// Offset of the word of the sleeping one.
 const SLEEPING_WORD: usize = WORD + 256;
 
 fn hand_over(word: &AtomicU32, turn: u32) {
@@ -48,7 +48,7 @@ fn sleep_until(word: &AtomicU32, turn: u32) -> Result<()> {
 }
 
 impl Line {
-    /// What the conduit between the ranks uses. Collective, in a job of two ranks.
+    /// Opens the conduit between the ranks. Collective, in a job of two ranks.
     pub fn between(runtime: &Runtime) -> Result<Self> {
         let me = runtime.rank().0;
         let shared = endpoint(runtime).domain().and_then(|domain| {
@@ -119,7 +119,8 @@ impl Line {
         Ok(start.elapsed().as_nanos() as f64 / rounds.max(1) as f64)
     }
 
-    /// The same where who waits sleeps in the kernel and is woken directly: what needs no core that nobody promised.
+    /// The same with a waiting side that sleeps in the kernel and is woken directly: it needs no core to
+    /// itself.
     pub fn sleeping_ping_pong(&mut self, rank: u32, rounds: u64) -> Result<f64> {
         let start = Instant::now();
         match self {
@@ -187,7 +188,7 @@ impl Line {
         Ok(start.elapsed())
     }
 
-    /// Maps so many bytes of the shared memory, so that nobody faults while time is taken.
+    /// Maps this much of the shared memory, so that no access faults while time is taken.
     pub fn prepare(&self, bytes: usize) {
         if let Self::Shared(mappings) = self {
             mappings.iter().for_each(|mapping| mapping.prepare(0, bytes));

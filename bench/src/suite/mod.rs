@@ -74,5 +74,5 @@ pub(crate) static ALL: &[Benchmark] = &[
     start::BENCHMARK,
 ];
 
-/// How many of them, from the first on, are in a report.
+/// Number of benchmarks, from the first on, in a report.
 pub(crate) const REPORTED: usize = 11;

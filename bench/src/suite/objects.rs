@@ -1,5 +1,6 @@
-//! What it costs to have an object of another node: reading it for the first time beside a bare message with as many bytes back, large
-//! ones beside a bare stream of long messages, bringing it here to write, and dropping it where it is.
+//! Cost of another node's object: reading it for the first time beside a bare message with as many bytes
+//! back, large ones beside a bare stream of long messages, bringing it here to write, and dropping it where
+//! it is.
 
 use super::job::{self, Result};
 use super::line::Line;
@@ -41,7 +42,7 @@ const SMALL_COUNT: usize = 512;
 const LARGE_COUNT: usize = 16;
 const SMALL_BYTES: usize = 512;
 const LARGE_BYTES: usize = 1 << 20;
-/// Of a node of a list, beside the pointer to the next.
+/// Words of a list's node, beside the pointer to the next.
 const NODE_WORDS: usize = 6;
 
 /// Tasks that do nothing.
@@ -110,7 +111,8 @@ fn groups() -> DBox<Groups> {
     })
 }
 
-/// What each object takes of the list by boxes, of that by tied ones, and of boxes that are read together, when all are elsewhere.
+/// Returns the time for each object of the list by boxes, of that by tied ones, and of boxes that are read
+/// together, when all are elsewhere.
 fn read_groups(groups: &Groups) -> Result<[f64; 3]> {
     let loose = each(SMALL_COUNT, || {
         let all = std::iter::successors(Some(&*groups.loose), |node| node.next.as_deref());

@@ -3,7 +3,8 @@
 //!
 //! # Rule for the unsafe code in this file
 //!
-//! The buffer of [`Pair::bulk`] is used by nobody else until all its operations have been waited for, also after an error.
+//! The buffer of [`Pair::bulk`] has no other users until all its operations have been waited for, even after
+//! an error.
 
 use super::arrivals::{Arrivals, FLOOD, FLOOD_END, PING};
 use super::job::{self, Result};

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use vgas_cache::replacement::{FrameId, FrameView, Replacement, by_name};
 
-/// Which frame to give up. Frames have numbers from 0 on; an eviction is of a frame that was filled.
+/// Choice of the frame to evict. Frames have numbers from 0 on; an eviction is of a frame that was filled.
 pub(super) trait Policy {
     /// A frame has been given a page, at this time.
     fn filled(&mut self, frame: u32, page: u32, now: u32);

@@ -1,10 +1,11 @@
 //! One page, fetched from where it can be: its home's NVMe, its home's DRAM, a third node's DRAM, beside a plain get of as many bytes
 //! of a pinned segment (vGASNet §IV.B, figure 7), by size of page.
 //!
-//! Three nodes, as in the paper: A asks, B is the home, C has a copy. Each page is fetched once, one after the other, so that the rate
-//! is that of one page's way, into frames whose memory has been used before: finding new memory may take the kernel, and the machine below
-//! it, longer than copying a page does. What the counters say of where the pages came from is a row of its own: a figure of one source
-//! that was partly another one would say nothing.
+//! Three nodes, as in the paper: A asks, B is the home, C has a copy. Each page is fetched once, one after
+//! the other, so that the rate is that of one page's way, into frames whose memory has been used before:
+//! finding new memory may take the kernel, and the machine below it, longer than copying a page does. The
+//! sources of the pages, by the counters, are a row of their own: a figure of one source that was partly
+//! another one would be meaningless.
 
 use super::child;
 use super::job::{Result, noise};
@@ -58,7 +59,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
 /// The word before rates of pages from their home's DRAM.
 pub(super) const FROM_HOME: &str = "home ";
 
-/// Where pages come from: what the ranks print, and what the rows are called.
+/// Sources of pages: the ranks' output, and the names of the rows.
 const SOURCES: [(&str, &str); 4] = [
     ("nvm ", "from the home's NVMe"),
     (FROM_HOME, "from the home's DRAM"),
@@ -66,7 +67,7 @@ const SOURCES: [(&str, &str); 4] = [
     ("get ", "plain get"),
 ];
 
-/// Of the first three: the share that did come from there.
+/// For the first three: the share that did come from there.
 const SHARES: [&str; 3] = ["nvm_share ", "home_share ", "peer_share "];
 
 /// The asking node, the home, and the third one.
@@ -200,7 +201,8 @@ fn rank(pages: u64, samples: u64) -> Result<Vec<Row>> {
     Ok(Vec::new())
 }
 
-/// Gets pages that nobody has written, as many as there are frames, and forgets them: without a message, or a look at the drive.
+/// Gets never-written pages, as many as there are frames, and forgets them: without a message, or a look at
+/// the drive.
 fn use_all_frames(runtime: &Runtime, buffer: &mut [u8]) -> Result<()> {
     let bytes = runtime.cache_layout().frames_bytes();
     let segment = runtime.attach(&SegmentOptions::tiered(bytes).independent())?;

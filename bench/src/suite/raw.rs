@@ -15,10 +15,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What O_DIRECT may ask of addresses and lengths.
+/// Alignment that O_DIRECT may require of addresses and lengths.
 const ALIGNMENT: usize = 4096;
 
-/// How the ring is asked.
+/// Interface to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// As it comes.
@@ -37,7 +37,7 @@ pub(super) struct RawReader {
     asked: Asked,
     memory: ManuallyDrop<Vec<u8>>,
     in_flight: usize,
-    /// Of the first buffer in `memory`.
+    /// Offset of the first buffer in `memory`.
     first: usize,
     block_bytes: usize,
     depth: usize,
@@ -88,7 +88,7 @@ impl RawReader {
         self.transfer(offsets, true)
     }
 
-    /// What is asked of the kernel for one block.
+    /// Builds the kernel's request for one block.
     fn entry(&self, at: *mut u8, offset: u64, write: bool) -> squeue::Entry {
         let (bytes, file) = (self.block_bytes as u32, Fd(self.file.as_raw_fd()));
         match (self.asked, write) {

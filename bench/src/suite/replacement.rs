@@ -1,6 +1,7 @@
-//! Which page a full cache should give up, in terms of a cluster: a page that another node has costs a message, one that nobody has costs
-//! a read of NVMe. Traces are replayed through the policies that ship (`ablation.replacement`), and through two that do not, on a model
-//! of nodes: so the counts are the same on every machine, and in every run.
+//! Compares choices of the page to evict, in terms of a cluster: a page that another node has costs a
+//! message, a page without copies costs a read of NVMe. Traces are replayed through the policies that ship
+//! (`ablation.replacement`), and through two that do not, on a model of nodes: so the counts are the same on
+//! every machine, and in every run.
 //!
 //! Pages have 64 KiB. A miss costs a message there and a page back, and the read where no node has the page; hits cost nothing. Nodes
 //! take turns, one access each. Nothing is written. Policies see every access; in the product they see them late
@@ -115,7 +116,7 @@ fn check(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What is accessed: by node and the number of the access.
+/// Pattern of accesses: by node and the number of the access.
 #[derive(Clone, Copy)]
 enum Trace {
     Scan,
@@ -221,7 +222,7 @@ struct Counted {
     from_nvm: u64,
 }
 
-/// A node: which page each frame has, when it was used, and who says what leaves.
+/// A node: the page in each frame, its last use, and the policy that chooses victims.
 struct Node {
     policy: Box<dyn Policy>,
     page_of: Vec<Option<u32>>,
@@ -273,7 +274,7 @@ impl Node {
         })
     }
 
-    /// Whether the page was here. `holders` says for all pages how many nodes have them.
+    /// Returns true if the page was here. `holders` has the number of nodes with a copy, for all pages.
     fn access(&mut self, page: u32, now: u32, holders: &mut [u32]) -> Result<bool> {
         if let Some(frame) = self.frame_of[page as usize] {
             self.stamps[frame as usize] = now;

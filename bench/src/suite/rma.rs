@@ -205,7 +205,7 @@ struct Pair {
     memory: std::cell::RefCell<Vec<u8>>,
 }
 
-/// What one sample of a size gives: seconds for so many accesses.
+/// Measures one sample of a size: seconds for this many accesses.
 type Sample = fn(&Pair, usize, usize) -> Result<f64>;
 
 /// A case, its metric, what it measures, and for which sizes.

@@ -129,7 +129,7 @@ fn timed<T>(work: impl FnOnce() -> vgas::Result<T>) -> Result<(T, f64)> {
     Ok((result, start.elapsed().as_nanos() as f64))
 }
 
-/// Nanoseconds of a get and a put that hit, and of a get of a page that nobody has used, in rank 0's part of a segment.
+/// Nanoseconds of a get and a put that hit, and of a get of an unused page, in rank 0's part of a segment.
 fn beside(runtime: &Runtime, samples: usize, segment: &Segment, unused: &mut u64) -> Result<[Vec<f64>; 3]> {
     const TIMES: u64 = 100_000;
     let mut times = [const { Vec::new() }; 3];
@@ -160,7 +160,7 @@ fn beside(runtime: &Runtime, samples: usize, segment: &Segment, unused: &mut u64
     Ok(times)
 }
 
-/// What the memory of a node is made of.
+/// Kinds of a node's memory.
 const PARTS: [&str; 3] = ["the ranks'", "the daemon's", "shared"];
 
 /// Bytes that the node's processes and the pages they share take, by [`PARTS`].
@@ -192,7 +192,7 @@ fn resident(process: &str) -> Result<[u64; 2]> {
     Ok([of("Pss_Anon:")?, of("Pss_Shmem:")?])
 }
 
-/// What pages of two segments make of the cache when there are more than it holds, in bytes.
+/// Shares of two segments' pages in the cache when there are more than it holds, in bytes.
 #[derive(Clone, Copy)]
 struct Filled {
     /// Has pages that ranks may read.

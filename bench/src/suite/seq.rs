@@ -150,7 +150,7 @@ pub(super) const RANDOM: Benchmark = Benchmark {
     run: |options| run(options, "random"),
 };
 
-/// What rank 0 prints: the rate of all together, and pages from NVMe for each page.
+/// Prefixes of rank 0's output: the rate of all together, and pages from NVMe for each page.
 const WORDS: [&str; 2] = ["rate ", "pages "];
 
 fn check(options: &Options) -> Result<()> {

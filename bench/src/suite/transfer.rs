@@ -51,7 +51,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
 
 const MIB: u64 = 1 << 20;
 
-/// How many of the reference's pieces, of 1 MiB each, are in flight.
+/// Number of the reference's pieces in flight, of 1 MiB each.
 const RAW_DEPTH: usize = 8;
 
 /// The ways of moving bytes, and what the reference is called that moves the same.
@@ -188,7 +188,7 @@ impl RawFile {
     }
 }
 
-/// What a sample took, and what the drives of all nodes moved meanwhile.
+/// Time of a sample, and bytes moved by the drives of all nodes meanwhile.
 struct Moved {
     time: Duration,
     read: u64,

@@ -17,7 +17,7 @@ pub const STRIP: u64 = 64 << 10;
 /// A number for every random vector.
 pub type Lanes = [f64; ROUNDS];
 
-/// What is known of the numbers of a row.
+/// Size of the numbers of a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Size {
     /// The sum of their squares, scaled.
@@ -55,7 +55,7 @@ pub fn local(range: &Range<u64>, start: u64) -> Range<usize> {
 pub struct Band {
     /// Its rows, at most [`STRIP`].
     pub rows: Range<u64>,
-    /// How the numbers of each are scaled.
+    /// Scale of the numbers of each.
     pub scales: Vec<Scale>,
     /// The products so far.
     pub sums: Vec<Lanes>,

@@ -1,7 +1,7 @@
 //! The simulated nodes: each a whole agent, a whole rank, a pool, and nothing of its own but the machine's time.
 //!
-//! One thread lets them take turns. Time goes from one event to the next, a message that comes, a drive that is done, a processor that
-//! is free: so nobody waits, and the same seed gives the same run.
+//! One thread lets them take turns. Time goes from one event to the next: a message that arrives, a drive
+//! that is done, a processor that is free. So no thread waits, and the same seed gives the same run.
 
 use super::drive::Drive;
 use super::machine::{CONTENT, Machine, Rating};
@@ -32,10 +32,10 @@ const RUN_BYTES_MAX: u64 = 1 << 20;
 /// After so many polls in vain an endpoint looks at its network in every eighth.
 const POLLS: usize = 8;
 
-/// How long nothing may happen while somebody waits, in events of a millisecond.
+/// Longest idle time while a rank waits, in events of a millisecond.
 const STALLED_MS: u32 = 2000;
 
-/// What is simulated.
+/// Parameters of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -67,7 +67,7 @@ pub struct Cluster {
     agents: Vec<(Agent, Arc<Endpoint>)>,
 }
 
-/// What a rank's turn has come to.
+/// Outcome of a rank's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// It waits for others.
@@ -78,7 +78,7 @@ pub enum Turn {
     Over,
 }
 
-/// What the ranks do: each lets one of them go on.
+/// The ranks' program: each call advances one of them.
 pub type Act<'a> = dyn FnMut(usize) -> Result<Turn> + 'a;
 
 impl Cluster {
@@ -192,7 +192,7 @@ impl Cluster {
         Ok(any)
     }
 
-    /// What all agents and ranks have counted.
+    /// Returns the counters of all agents and ranks.
     pub fn counters(&self) -> CounterSnapshot {
         let mut sum = CounterSnapshot::default();
         self.agents.iter().for_each(|(agent, _)| sum.add(&agent.counters()));

@@ -20,7 +20,7 @@ const PAGES: [u64; 2] = [4 << 10, 256 << 10];
 /// Side of the matrices that a node's rate is measured with.
 const SIDE: usize = 768;
 
-/// What a processor needs.
+/// Costs on a processor.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     /// For a message, in nanoseconds.

@@ -19,7 +19,7 @@ pub struct Drive {
     limits: Limits,
     /// Made with the first file: most nodes have none, and a descriptor each.
     disk: Option<MemoryDevice>,
-    /// Nobody sleeps on it.
+    /// A dummy: no thread sleeps on it.
     descriptor: Arc<OwnedFd>,
     /// When operations are over, by key.
     due: HashMap<u64, u64>,

@@ -1,4 +1,4 @@
-//! What the pictures of the prediction ask.
+//! Figures of the prediction.
 
 use super::growth::{HOME_AGENT, HOME_DRIVE, HOME_UP, LINK_OFF, OFF, ON};
 use crate::figure::{Better, Claim, Figure, Form, Reference};

@@ -33,7 +33,7 @@ pub const HOME_UP: &str = "the home's link, up";
 pub const HOME_AGENT: &str = "the home's agent";
 pub const HOME_DRIVE: &str = "the home's drive";
 
-/// What stands before the cases that are without cooperation.
+/// Prefix of the cases without cooperation.
 pub const LINK_OFF: &str = "the home's link, up, without cooperation";
 
 /// Nodes from 2 to so many.
@@ -92,7 +92,7 @@ pub fn scans(options: &Options, costs: &Costs) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What false sharing is held against, as in `false-sharing`.
+/// References for false sharing, as in `false-sharing`.
 pub const SHARED: [(&str, bool, bool); 3] = [
     ("all that vgas does", true, true),
     ("without service in place", true, false),
@@ -121,7 +121,7 @@ pub fn sharing(options: &Options, costs: &Costs) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What a barrier costs, and how many messages each rank sends for it: one in each of its steps.
+/// Cost of a barrier, and the messages that each rank sends for it: one in each of its steps.
 pub fn barriers(options: &Options, costs: &Costs) -> Result<Vec<Row>> {
     let page_bytes = options.config().settings().cache.page.bytes();
     let mut rows = Vec::new();

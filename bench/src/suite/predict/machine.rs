@@ -1,5 +1,5 @@
-//! The machine that is simulated: links, drives and processors, each of which does one thing after the other, in nanoseconds of a clock
-//! that nobody waits for.
+//! The simulated machine: links, drives and processors, each of which does one thing after the other, in
+//! nanoseconds of a simulated clock.
 //!
 //! * A *link* has a rate each way and a delay, as [`vgas_rma::conduit::hook::Switch`] has in a virtual cluster: a message takes the sender's
 //!   way up and the receiver's way down for as long as its bytes take; what fits into a packet passes what does not.
@@ -29,12 +29,12 @@ const PACKET_BYTES: u64 = 1500;
 /// A rank's copy of a page that it has, in nanoseconds for each byte: 10 GB/s, a memcpy that misses the processor's caches.
 const COPY_NS: f64 = 0.1;
 
-/// What the machine can do.
+/// Rates of the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Rating {
-    /// Of each node; none: messages are there at once.
+    /// Link of each node; none: messages arrive at once.
     pub link: Option<Cable>,
-    /// Of each node; none: pages are there at once.
+    /// Drive of each node; none: pages arrive at once.
     pub drive: Option<Rates>,
     /// Nanoseconds of a processor for each message.
     pub message_ns: u64,
@@ -46,7 +46,7 @@ pub struct Rating {
     pub cores: u32,
 }
 
-/// What a node's parts have done since the last [`Machine::reset`].
+/// Use of a node's parts since the last [`Machine::reset`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Used {
     /// Nanoseconds for which its link was taken, up and down.
@@ -60,7 +60,7 @@ pub struct Used {
 #[derive(Debug)]
 struct State {
     processors: Vec<u64>,
-    /// Where each process runs.
+    /// Processor of each process.
     runs_on: Vec<u32>,
     /// When each process has done what it took in.
     done_at: Vec<u64>,
@@ -71,7 +71,7 @@ struct State {
     messages: u64,
 }
 
-/// The machine, shared by the network, the drives and whoever lets time pass.
+/// The machine, shared by the network, the drives and the driver of time.
 #[derive(Debug)]
 pub struct Machine {
     rating: Rating,
@@ -195,7 +195,7 @@ impl Machine {
         state.messages = 0;
     }
 
-    /// What each node's parts have done.
+    /// Returns the use of each node's parts.
     pub fn used(&self) -> Vec<Used> {
         self.lock().used.clone()
     }

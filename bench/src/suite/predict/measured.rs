@@ -13,10 +13,10 @@ use crate::suite::{false_sharing, gemm, seq};
 /// Nodes of the virtual clusters.
 const NODES_MAX: u32 = 8;
 
-/// Of a product, whose nodes share the processors of this machine.
+/// Most nodes of a product, which share the processors of this machine.
 const PRODUCT_NODES_MAX: u32 = 4;
 
-/// Which benchmarks are measured.
+/// The benchmarks to measure.
 pub struct Which(Vec<&'static Benchmark>);
 
 impl Which {
@@ -36,7 +36,8 @@ impl Which {
     }
 }
 
-/// What is predicted for this machine, what is measured on it, and the quotient of the two; `costs` are those without links.
+/// Returns the prediction for this machine, the measurement on it, and their quotient; `costs` are those
+/// without links.
 ///
 /// # Errors
 /// Those of the benchmarks, and of the simulation.

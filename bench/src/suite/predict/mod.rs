@@ -1,18 +1,20 @@
-//! What figures 8 to 11 of vGASNet would be on 2 to 4,096 nodes, and what becomes the limit there: the home's link, its agent with
-//! the directory, or the barrier.
+//! Predicts figures 8 to 11 of vGASNet on 2 to 4,096 nodes, and the limit there: the home's link, its agent
+//! with the directory, or the barrier.
 //!
-//! Everything but time is the shipped code: agents with their directories, replacement and read-ahead, ranks with their clients, endpoints
-//! with their barriers, on the simulated network of `rma`. Time is a clock that nobody waits for ([`machine`]): links and drives take what
-//! `--link` and `--nvm` say, a processor so long for a message and for a page, as measured here before, or as told. The same seed gives the
-//! same rows.
+//! Everything but time is the shipped code: agents with their directories, replacement and read-ahead, ranks
+//! with their clients, endpoints with their barriers, on the simulated network of `rma`. Time is a simulated
+//! clock ([`machine`]): links and drives have the rates of `--link` and `--nvm`, a processor those for a
+//! message and for a page, as measured here before, or as given. The same seed gives the same rows.
 //!
 //! # What is scaled
 //!
 //! * Pages carry 4 KiB, and links, drives and processors charge for the size that they stand for: no agent looks at content.
-//! * Data and caches are a quarter of those that `seq` and `random` measure, in the same ratio, so that 4,096 caches fit one memory.
-//!   What of a figure follows from ratios stays; read-ahead, which is an eighth of a cache at most, is shorter. Both sizes stand beside each
-//!   other where the whole one is held against this machine.
-//! * Of a product each rank multiplies some panels of many: each costs what the one before did. Its pages are larger, as are the paper's.
+//! * Data and caches are a quarter of those that `seq` and `random` measure, in the same ratio, so that 4,096
+//!   caches fit one memory. Results that follow from ratios are unaffected; read-ahead, which is an eighth of
+//!   a cache at most, is shorter. Both sizes stand beside each other where the whole one is held against this
+//!   machine.
+//! * In a product each rank multiplies some panels of many: each costs as much as the one before. Its pages
+//!   are larger, as are the paper's.
 //!
 //! # Its error
 //!

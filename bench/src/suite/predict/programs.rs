@@ -1,4 +1,4 @@
-//! What the ranks of figures 8 to 11 do, as steps.
+//! The ranks' programs of figures 8 to 11, as steps.
 
 use super::machine::CONTENT;
 use super::rank::{Range, Step, Steps};

@@ -1,9 +1,10 @@
-//! What a simulated rank does: one step after the other, none of which blocks.
+//! A simulated rank: one step after the other, none of which blocks.
 //!
 //! # Rule for the unsafe code in this file
 //!
-//! The bytes of an operation in flight lie in a buffer that its [`Access`] owns behind the operation. The buffer's heap memory does not
-//! move with it, nobody else has it, and the operation is dropped (which waits for its end) before it.
+//! The bytes of an operation in flight lie in a buffer that its [`Access`] owns behind the operation. The
+//! buffer's heap memory does not move with it, has no other users, and the operation is dropped (which waits
+//! for its end) before it.
 
 use super::cluster::{Cluster, Member, Turn};
 use super::machine::{CONTENT, Machine};
@@ -70,9 +71,9 @@ pub struct Runner<'c> {
     steps: Steps<'c>,
     slots: [Option<Access>; SLOTS],
     wait: Wait,
-    /// Whether it sleeps, so that somebody has to wake it.
+    /// True if it sleeps, so that it has to be woken.
     asleep: bool,
-    /// What it found otherwise than it must be.
+    /// Check of the bytes read.
     expect: Option<fn(Range, &[u8]) -> bool>,
 }
 
@@ -171,7 +172,7 @@ impl<'c> Runner<'c> {
     }
 }
 
-/// Whether pages begin with their places.
+/// Returns true if pages begin with their places.
 pub fn begins_with_its_place(range: Range, content: &[u8]) -> bool {
     let mut pages = content.chunks_exact(CONTENT).zip((range.offset..).step_by(CONTENT));
     pages.all(|(page, offset)| page[..8] == offset.to_le_bytes())

@@ -13,16 +13,16 @@ const SPARE: u64 = 2;
 /// Puts of each rank, in step, by which the home finds out that a page is shared.
 const WARM_PUTS: u64 = 8;
 
-/// What was seen.
+/// Result of a simulation.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Nanoseconds of virtual time.
     pub ns: u64,
-    /// What all nodes counted.
+    /// Counters of all nodes.
     pub counters: CounterSnapshot,
     /// Messages from one node to another.
     pub messages: u64,
-    /// What the parts of each node did.
+    /// Use of each node's parts.
     pub used: Vec<Used>,
     /// Entries of the directory of node 0, and their bytes.
     pub directory: (usize, usize),

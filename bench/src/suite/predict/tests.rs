@@ -44,9 +44,10 @@ fn a_seed_determines_what_is_predicted() {
     assert_eq!(product(), product());
 }
 
-/// Goal: messages are those of the protocol's own stories, told by `cold_read` and `read_served_by_forwarder`: of one page that both of
-/// two nodes want at once, the other node asks and the home answers from NVMe; then the home's own node is sent it by that node,
-/// whom its home asks to. Four in all, since what a node says to itself is no message between nodes.
+/// Goal: messages are those of the protocol's own stories, `cold_read` and `read_served_by_forwarder`: both
+/// of two nodes request one page at once; the other node asks and the home answers from NVMe; then that node
+/// sends it to the home's own node, on the home's request. Four in all, since what a node says to itself is
+/// no message between nodes.
 #[test]
 fn messages_are_those_of_the_protocol() {
     let seen = simulate::scan(&plan(2), 1, 1, false).unwrap();

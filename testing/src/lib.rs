@@ -83,9 +83,9 @@ pub fn code_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().expect("it has ended"))
 }
 
-/// How long something may take here and now that takes so long at most on a machine of its own: longer by as many times as
-/// there are others for each processor, now or in the last minute on average. For tests of what must not wait for a timeout,
-/// which is longer still.
+/// Scales a duration on an idle machine to the present load: by the number of runnable threads for each
+/// processor, now or in the last minute on average. For tests of what must not wait for a timeout, which is
+/// longer still.
 pub fn at_most(alone: Duration) -> Duration {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let mut fields = load.split(' ');
@@ -130,7 +130,7 @@ pub fn job_within_bound<T>(title: &str, seed: u64, job: impl FnOnce() -> T) -> T
     })
 }
 
-/// What a process writes, kept as it comes.
+/// Output of a process, kept as it arrives.
 #[derive(Debug)]
 pub struct Capture {
     text: Arc<Mutex<String>>,
@@ -152,7 +152,7 @@ impl Capture {
         Self { text, reader }
     }
 
-    /// What was written so far.
+    /// Returns the output so far.
     pub fn text(&self) -> String {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How the starter's end of the protocol behaves.
+/// Behaviour of the starter's end of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manners {
     /// As the protocol says.
@@ -44,7 +44,7 @@ struct Running {
     stderr: Capture,
 }
 
-/// How a rank ended.
+/// End of a rank.
 #[derive(Debug)]
 pub struct RankEnded {
     /// The exit status, or 128 + signal.
@@ -55,12 +55,12 @@ pub struct RankEnded {
     pub stderr: String,
 }
 
-/// What the starter was asked, by command.
+/// The starter's requests, by command.
 #[derive(Debug, Default)]
 pub struct Counts(Mutex<BTreeMap<String, u32>>);
 
 impl Counts {
-    /// How often this was asked.
+    /// Returns the number of these requests.
     pub fn of(&self, command: &str) -> u32 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(command).copied().unwrap_or(0)
     }
@@ -134,7 +134,7 @@ impl Started {
         self.processes().into_keys().filter(|pid| !ranks.contains(pid)).collect()
     }
 
-    /// What the starter was asked.
+    /// Returns the starter's requests.
     pub fn counts(&self) -> Arc<Counts> {
         self.counts.clone()
     }
@@ -196,7 +196,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     values: HashMap<String, String>,
-    /// Who waits in the barrier.
+    /// Ranks in the barrier.
     inside: Vec<UnixStream>,
 }
 

@@ -1,5 +1,5 @@
-//! What fuzz targets check, in ordinary tests: over the corpus that is checked in, over its beginnings, and over what changes a
-//! few bytes of it. `fuzz/README.md` says how the targets are fuzzed for longer.
+//! Runs the checks of fuzz targets in ordinary tests: over the committed corpus, over its prefixes, and over
+//! mutations of a few bytes.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -72,7 +72,7 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     corpus
 }
 
-/// Where in an input: anywhere, or near its beginning, where most numbers are that say what follows.
+/// Place in an input: anywhere, or near its beginning, where most numbers are that select what follows.
 #[derive(Clone, Copy, Debug)]
 struct At {
     near: bool,
@@ -86,7 +86,7 @@ impl At {
     }
 }
 
-/// What is done to an input.
+/// Mutation of an input.
 #[derive(Clone, Debug)]
 enum Change {
     /// A byte becomes this one.

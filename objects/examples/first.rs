@@ -60,7 +60,7 @@ fn program(ranks: u32, each: u64) -> Result<f64, Box<dyn std::error::Error>> {
     }
     let mut chunks: Vec<Chunk> = tasks.into_iter().map(|task| task.join()).collect::<Result<_, _>>()?;
     let before = mean_of(&chunks, 7)?;
-    // Only this borrow may change the chunk: it moves here, and whoever has read it before reads it again.
+    // Only this borrow may change the chunk: it moves here, and its earlier readers read it again.
     chunks[0].iter_mut().filter(|one| one.sensor == 7).for_each(|one| one.value += 1_000.0);
     let after = mean_of(&chunks, 7)?;
     if after <= before {

@@ -36,7 +36,8 @@ pub(crate) fn initialise(bytes: &mut [MaybeUninit<u8>]) -> &mut [u8] {
 /// Returns the bytes of a value.
 pub(crate) fn of<T: Portable>(value: &mut T) -> &[u8] {
     let first = std::ptr::from_mut(value).cast::<MaybeUninit<u8>>();
-    // SAFETY: rule 1: the bytes of the value, which is borrowed as long as they are; nobody writes them.
+    // SAFETY: rule 1: the bytes of the value, which is borrowed as long as they are, and is not written
+    // meanwhile.
     initialise(unsafe { std::slice::from_raw_parts_mut(first, size_of::<T>()) })
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn append_shared<T: Portable>(value: &T, to: &mut Vec<u8>) {
             continue;
         }
         let between = &mut room[done..extension];
-        // SAFETY: rules 1 and 3: bytes of the value between two extensions, which nobody changes.
+        // SAFETY: rules 1 and 3: bytes of the value between two extensions, which are not written.
         between.copy_from_slice(unsafe { std::slice::from_raw_parts(first.add(done), extension - done) });
         room[extension..extension + length].fill(MaybeUninit::new(0));
         done = extension + length;

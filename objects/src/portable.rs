@@ -237,7 +237,8 @@ unsafe impl<T: Portable> Portable for Option<T> {
     fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
         self.iter().for_each(|one| one.weigh(visit));
     }
-    // An option of a tie has its word in the same place, or 0 there. Of an option of anything else, it is not known what is where there is none.
+    // An option of a tie has its word in the same place, or 0 there. For an option of anything else, the
+    // bytes of `None` are unknown.
     const HAS_TIES: bool = T::IS_TIE;
     fn ties(ties: &mut Ties) {
         ties.part::<T>(0);

@@ -104,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        // Miri lets nobody look for files.
+        // Miri does not allow file access.
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 16 } else { 256 }, ..ProptestConfig::default() })]
         #[test]
         fn words_hold_what_they_are_made_of(address in 1..=ADDRESS_MASK, colour: u16) {

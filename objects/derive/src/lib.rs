@@ -169,7 +169,7 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
     let shapes = shapes(input)?;
     let fields: Vec<_> = shapes.iter().flat_map(|(_, fields)| fields.iter().map(|field| &field.ty)).collect();
     let described = described_of(input)?;
-    // Where parts of variants are, is not known.
+    // The offsets of a variant's parts are unknown.
     let is_struct = matches!(input.data, Data::Struct(_));
     let parts: Vec<_> = shapes
         .iter()
@@ -209,7 +209,7 @@ fn portable_of(input: &DeriveInput) -> syn::Result<TokenStream> {
                 #(#ties)*
             }
             fn glue(glue: &mut ::vgas_objects::Glue) {
-                // Of a type that does not implement `Drop`, the trait's constant is meant.
+                // For a type that does not implement `Drop`, the trait's constant is meant.
                 #[allow(unused_imports)]
                 use ::vgas_objects::NoDrop as _;
                 if ::vgas_objects::DropOf::<Self>::IS_OWN {

@@ -130,7 +130,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let code = error.exit_code() as u8;
     let runtime = Runtime::init().ok();
     if runtime.as_ref().is_none_or(|runtime| runtime.rank() == Rank(0)) {
-        // Where nobody reads, nobody misses it.
+        // Without a reader, nothing is missed.
         let _ = error.print();
     }
     if let Some(runtime) = runtime
@@ -168,7 +168,7 @@ fn in_job<P: Program>(program: &P) -> Outcome {
         runtime.finalize()?;
         return if is_first { other.write_to(shared.json.as_deref()) } else { Ok(()) };
     }
-    // What a task's panic says, the error of who waits for it says again.
+    // The joining thread's error repeats the message of a task's panic.
     std::panic::set_hook(Box::new(|_| {}));
     let objects = Objects::attach(&runtime, &HeapOptions { bytes: shared.heap, ..HeapOptions::default() })?;
     let options = RunOptions { workers: shared.threads as usize, ..RunOptions::default() };
@@ -187,7 +187,7 @@ fn in_job<P: Program>(program: &P) -> Outcome {
     if let Err(error) = said {
         let runtime = objects.runtime();
         if is_of_others(&*error) {
-            // Why another rank is gone, is said by who started it.
+            // The launcher reports why another rank is gone.
             runtime.complain(&error.to_string(), 1)?;
         } else {
             vgas::say::line(format_args!("{}: {error}", P::NAME));

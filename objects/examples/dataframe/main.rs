@@ -185,7 +185,7 @@ impl Arguments {
 
     fn workers(&self, ranks: u32) -> Outcome<Workers> {
         let count = (ranks * self.shared.threads) as usize;
-        // Of a file: as many rows as lines of 50 bytes.
+        // For a file: as many rows as lines of 50 bytes.
         let rows = match &self.csv {
             Some(path) => std::fs::metadata(path).map_or(0, |file| file.len() / 50),
             None => self.rows,

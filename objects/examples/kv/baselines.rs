@@ -22,7 +22,7 @@ static RECORDS: Mutex<Option<HashMap<u64, Vec<u8>>>> = Mutex::new(None);
 static ANSWERS: Mutex<Vec<(u32, Vec<u8>)>> = Mutex::new(Vec::new());
 
 fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nobody panics who has it.
+    // No thread panics while holding it.
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

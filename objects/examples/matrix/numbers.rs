@@ -141,7 +141,7 @@ pub fn differs<T: Number>(plan: &Plan, product: impl Fn(u32, u32) -> T) -> Optio
         faer::Mat::from_fn(size, size, |row, column| element::<T>(seed, row as u32, column as u32).to_f64())
     };
     let right = matrix(plan.seed) * matrix(plan.seed + 1);
-    // Of products of numbers below 1, rounding is below this; Strassen's adds some.
+    // For products of numbers below 1, rounding is below this; Strassen's adds some.
     let most = size as f64 * 1e-13 * 16f64.powi(plan.levels as i32);
     let mut places = (0..plan.size).flat_map(|row| (0..plan.size).map(move |column| (row, column)));
     let wrong = places.find(|(row, column)| {

@@ -227,7 +227,7 @@ static OWN: Mutex<Own> = Mutex::new(Own { words: Vec::new(), posts: Vec::new() }
 static ANSWERS: Mutex<Vec<(u32, Vec<u64>)>> = Mutex::new(Vec::new());
 
 fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nobody panics who has it.
+    // No thread panics while holding it.
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -359,7 +359,7 @@ pub fn delegated(runtime: &Runtime, plan: &Plan, edges: &[Edge], zipf: Zipf) -> 
                     let (rank, place) = of_user(request.user);
                     while followers.len() < *count as usize {
                         let mut other = Asker { runtime, in_flight: 0, heard: Vec::new() };
-                        // What is in flight is heard first.
+                        // Answers in flight are handled first.
                         let in_flight = asker.in_flight;
                         asker.hear(in_flight)?;
                         other.ask(0, rank, FOLLOWERS, place, followers.len() as u64)?;

@@ -187,7 +187,7 @@ impl Client {
             let (kind, text) = match self.random.below(1000) {
                 0..600 => (Kind::ReadHome, None),
                 600..900 => (Kind::ReadUser, None),
-                // Of those that change something, one in twenty follows.
+                // Of the changing requests, one in twenty follows.
                 900..995 => (Kind::Compose { picture: self.picture() }, Some(self.text(plan))),
                 _ => (Kind::Follow { by: self.random.below(u64::from(plan.users)) as u32 }, None),
             };

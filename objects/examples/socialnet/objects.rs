@@ -206,7 +206,7 @@ fn turn(
     let mut places = std::vec![];
     answers.iter().for_each(|answers| places.extend(answers[number].places.iter()));
     let post_at = |place: &&Place| &pages[place.page as usize][place.at as usize];
-    // What it is going to open comes together, instead of one picture after the other.
+    // The pictures to be opened come together, instead of one after the other.
     let opened = places.iter().skip(client.unopened()).step_by(OPENED as usize);
     Arc::read_all(opened.filter_map(|place| post_at(place).picture.as_ref()));
     for post in places.iter().map(post_at) {

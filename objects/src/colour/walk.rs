@@ -423,7 +423,8 @@ impl State {
         let Fetch { object, name, .. } = fetch;
         let Some(fresh) = fetch.brings else {
             if let Some(peer) = fetch.from {
-                // What the copy is now, if it is there; else the label says so, and the home is asked again.
+                // The copy's present state, if it is there; else its label shows that, and the home is asked
+                // again.
                 let now = self.copies[peer][name.slot][usize::from(name.colour.0)];
                 let once = fault == Some(Fault::LabelLookedAtOnce);
                 let brings = if once { Some(now.unwrap_or(false)) } else { now };
@@ -433,7 +434,8 @@ impl State {
                 return;
             }
             let mut state = *self;
-            // The slot may be another's, or nobody's, if who asked has ended: then its bytes are whatever is there.
+            // The slot may be another object's, or free, if the requester has ended: then its bytes are
+            // arbitrary.
             let is_it = self.objects[object] == Some(name);
             let bytes = is_it && !self.writing;
             let believes = fault == Some(Fault::MarkSkippedByHint);

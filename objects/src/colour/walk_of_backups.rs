@@ -158,7 +158,7 @@ impl State {
     fn write(&mut self, node: usize, to: usize, fault: Option<Fault>) -> Option<Name> {
         let Name { slot, colour } = self.word;
         if to == slot {
-            // Only what nobody was given; there is no such object, if all is right.
+            // Only an object that was not given to any rank; there is no such object, if all is right.
             return match step(self.slots[slot], Event::Write(colour), LAST)? {
                 (_, Outcome::Stays) => {
                     self.means_something_else(self.word);
@@ -208,7 +208,7 @@ impl State {
         let mut all = Next::new();
         let mut add = |what: String, state: State| all.push((what, state));
         self.meet(fault, &mut add);
-        // What the first node reads goes with it.
+        // Reads of the first node go with it.
         for node in 1..NODES {
             self.read(node, &mut add)?;
             for slot in 0..SLOTS {
@@ -223,7 +223,7 @@ impl State {
             }
         }
         for slot in (0..SLOTS).filter(|slot| !self.is_away(*slot)) {
-            // Where the object has been; it stays.
+            // The object's former place; it stays.
             let mut state = *self;
             if self.slots[slot] != Slot::Free(Colour(0)) && state.allocate(slot).is_some() {
                 state.other[slot] = true;
@@ -234,7 +234,7 @@ impl State {
             let mut state = *self;
             state.is_lost = true;
             state.late = std::array::from_fn(|node| self.borrowed(node).filter(|_| node != LOST));
-            // Whoever has not heard of it has it where it was.
+            // Nodes that have not heard of it have the old place.
             state.new = None;
             state.together = Together::Nothing;
             add("the first node is lost".into(), state);
@@ -333,7 +333,7 @@ impl State {
     fn read(&self, node: usize, add: &mut dyn FnMut(String, State)) -> Result<(), String> {
         let Some(name) = self.borrowed(node) else { return Ok(()) };
         let Name { slot, colour } = name;
-        // What lies there now, where its home is.
+        // The current object there, at its home.
         let is_there = matches!(self.slots[slot], Slot::Live { .. })
             && self.colours[slot] == colour
             && !self.other[slot]

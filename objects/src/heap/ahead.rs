@@ -29,7 +29,7 @@ pub fn prefetch<T>(values: &[T]) {
 pub(super) fn ask(address: u64, bytes: u64) {
     let Ok(heap) = heap() else { return };
     if OWN.offset_of(address).is_some() && bytes > 0 {
-        // What is wrong, whoever uses them will hear of.
+        // Errors are reported to the users of the values.
         let _ = heap.runtime.prefetch(heap.locate(address), bytes);
     }
 }

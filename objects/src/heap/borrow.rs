@@ -112,7 +112,7 @@ impl<T: Shareable> Deref for MutRef<'_, T> {
 impl<T: Shareable> DerefMut for MutRef<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above; the box is mutably borrowed, and nobody is served meanwhile.
+        // SAFETY: as above; the box is mutably borrowed, and no other rank is served meanwhile.
         unsafe { &mut *with_exposed_provenance_mut(self.link.word.address() as usize) }
     }
 }

@@ -198,7 +198,8 @@ impl<T: Portable> DBox<T> {
         let placed = slot_for::<T>().and_then(|(word, is_here)| match is_here {
             true => {
                 let to = with_exposed_provenance_mut::<T>(word.address() as usize);
-                // SAFETY: rule 1: a slot for such a value, which is nobody else's; the value is given up below.
+                // SAFETY: rule 1: a slot for such a value, which only this code uses; the value is given up
+                // below.
                 unsafe { to.copy_from_nonoverlapping(&raw const *value, 1) };
                 Ok(word)
             }
@@ -230,7 +231,7 @@ impl<T: Portable> DBox<T> {
     /// Into a slot of this rank, which the allocator has just given.
     #[inline]
     fn put_here(word: Word, value: T) -> Self {
-        // SAFETY: rule 1: a slot for such a value, which is nobody else's.
+        // SAFETY: rule 1: a slot for such a value, which only this code uses.
         unsafe { with_exposed_provenance_mut::<T>(word.address() as usize).write(value) };
         Self::of(word)
     }
@@ -443,7 +444,7 @@ impl<T: Shareable> DerefMut for DBox<T> {
 
 impl<T: Portable> Drop for DBox<T> {
     fn drop(&mut self) {
-        // What is left when the heap has ended is gone with it.
+        // Objects left when the heap has ended are gone with it.
         let Ok(heap) = heap() else { return };
         heap.release(&self.link);
         let word = self.link.word;

@@ -111,7 +111,7 @@ impl Heap {
         for Wanted { at, link, shape } in wanted {
             match self.is_listed(link.word, &shape) {
                 Some(node) => {
-                    // Nobody reads it afterwards: it becomes no copy, and its slot is freed.
+                    // It is not read afterwards: it becomes no copy, and its slot is freed.
                     let (word, read) = (link.word, self.read_of(link.word, &shape, None, None));
                     listed.push((node, Target { at, word, shape, read }, link));
                 }
@@ -139,7 +139,7 @@ impl Heap {
         let (address, colour) = self.allocate(shape.class, Use::Values)?;
         let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
         let to = with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+        // SAFETY: rule 1: a slot for these bytes, which only this code uses.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), shape.bytes.min(bytes.len())) };
         self.release(link);
         let word = std::mem::replace(&mut link.word, new);

@@ -200,7 +200,7 @@ impl Copies {
         }
         match (entry.copy.and_then(|copy| copy.entry), self.shared()) {
             (Some(at), Some(shared)) => {
-                // While the table is locked: the next who looks must not find this rank among the users.
+                // While the table is locked: the next reader must not find this rank among the users.
                 shared.release(at);
                 entries.remove(&word);
             }

@@ -223,7 +223,7 @@ impl Drops {
         let over = if is_due { sweep(&mut given_up) } else { Vec::new() };
         self.given_up_count.store(given_up.len(), Ordering::Relaxed);
         drop(given_up);
-        // What they wake may give up others.
+        // The threads it wakes may give up others.
         drop(over);
     }
 
@@ -379,7 +379,7 @@ pub(super) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
         let (Some(all), Some(from)) = (Dropped::all_of(bytes), from) else {
             return token.refuse("what it lets go of is of no type that is dropped for others");
         };
-        // What comes when the heap has ended is gone with it.
+        // Messages after the heap's end are gone with it.
         if let Ok(heap) = heap()
             && let Err(why) = heap.has_let_go(from, all)
         {
@@ -422,7 +422,7 @@ impl Heap {
         let _alone = match self.drops.dropping.try_lock() {
             Ok(alone) => alone,
             Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
-            // It waits for nothing that this thread has, and polls meanwhile; in a handler nobody waits.
+            // It waits for nothing that this thread has, and polls meanwhile; in a handler no thread waits.
             Err(TryLockError::WouldBlock) if most == usize::MAX && !self.runtime.messages().in_handler() => {
                 lock(&self.drops.dropping)
             }
@@ -436,7 +436,8 @@ impl Heap {
                 next
             };
             let Some((from, dropped)) = next else { break };
-            // SAFETY: rules 1 to 3: of objects in slots of the own partition, their owner, who has the only word, says that they are to be dropped.
+            // SAFETY: rules 1 to 3: for objects in slots of the own partition: their owner, which has the
+            // only word, says that they are to be dropped.
             let ended = unsafe { drop_own(self, from, dropped) };
             self.drops.done.fetch_add(1, Ordering::SeqCst);
             ended?;
@@ -469,7 +470,7 @@ impl Heap {
             return false;
         }
         let (Some(number), Ok(count)) = (number_of::<T>(), u32::try_from(count)) else { return false };
-        // What cannot be sent is lost with its rank, and the job.
+        // Messages that cannot be sent are lost with their rank, and the job.
         let _ =
             self.let_go_of(Dropped { word, number, count }, size_of::<T>().saturating_mul(count as usize));
         true
@@ -484,7 +485,7 @@ impl Heap {
         if is_planted(Fault::ForgottenDrop) {
             return Ok(());
         }
-        // What this rank had of it to read is memory for the next.
+        // This rank's copy of it is memory for the next.
         if let Some(copy) = self.copies.take_of_dropped(dropped.word) {
             self.forget(copy)?;
         }
@@ -499,7 +500,7 @@ impl Heap {
             self.drops.leaving_count.fetch_add(1, Ordering::Relaxed);
             list.len() >= FREES || *all_bytes >= FREES_BYTES
         };
-        // Nobody can wait in handlers, as for room in a message: what is there goes with the next.
+        // Handlers must not wait, as for room in a message: the queued drops go with the next.
         if is_full && !self.runtime.messages().in_handler() { self.send_drops(rank) } else { Ok(()) }
     }
 
@@ -548,7 +549,7 @@ impl Heap {
 
     /// Returns the numbers of remote objects let go of, and of own objects dropped for other ranks.
     pub(super) fn drops_told_and_done(&self) -> [u64; 2] {
-        // What is done was let go of before: a number that is too large must not be that of what is done.
+        // Values are let go of before they are dropped: read in this order, `let_go` is never the smaller.
         let done = self.drops.done.load(Ordering::SeqCst);
         [self.drops.let_go.load(Ordering::SeqCst), done]
     }
@@ -574,7 +575,7 @@ pub(crate) fn drop_for_others() {
         return;
     }
     match heap.drop_come(usize::MAX) {
-        // Who cannot be told is lost, and mostly the job with it.
+        // A rank that cannot be told is lost, and mostly the job with it.
         Ok(()) => drop(heap.flush()),
         Err(why) => super::complain(&why.to_string()),
     }

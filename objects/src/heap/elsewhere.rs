@@ -49,7 +49,7 @@ pub(crate) struct Room {
 /// A slot of this rank's for a value of another one, if more is free than copies need.
 pub(crate) fn room_for(class: Class) -> Room {
     let Ok(heap) = heap() else { return Room { word: None, free: 0 } };
-    // What others have freed that is no object, this rank's own calls say.
+    // Wrong words freed by other ranks are reported by this rank's own calls.
     let _ = heap.collect();
     super::drop_for_others();
     let mut slabs = heap.slabs();
@@ -102,7 +102,7 @@ impl Heap {
                 Ok(word) => return Ok(word),
                 Err(asked) => asked,
             };
-            // What this rank has freed of theirs, and has not told them, is room.
+            // Slots of others that this rank has freed, without having told them, are room.
             if others > 0 && self.has_frees() {
                 self.flush()?;
                 if let Ok(word) = self.place_elsewhere(class)? {

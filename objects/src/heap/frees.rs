@@ -11,7 +11,7 @@ impl Heap {
     /// Tells a rank what has been freed of its objects. `all`: and waits until it can find those of earlier calls, too.
     pub(super) fn send_frees(&self, rank: Rank, freed: &[Freed], all: bool) -> Result<(), ObjectError> {
         match self.send_frees_to(rank, freed, all) {
-            // What a lost rank had is never used for something else.
+            // A lost rank's slots are never reused.
             Err(_) if self.is_backed_up(rank) => Ok(()),
             sent => sent,
         }

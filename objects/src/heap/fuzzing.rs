@@ -76,7 +76,7 @@ pub(crate) fn answers() -> Vec<(&'static str, Vec<u8>)> {
     let group = |tied| Answer::Group { first: vec![Some(node(word(1), word(2))), None], tied };
     let whole = group(vec![(word(2), leaf()), (word(1), node(word(3), 0)), (word(3), node(0, word(4)))]);
     let circle = group(vec![(word(1), node(word(1), word(1))), (word(1), leaf())]);
-    // Of the other type, of nothing, and of what nobody asked for.
+    // For the other type, for nothing, and unrequested.
     let odd = group(vec![(word(1), leaf()), (word(2), Bytes(Vec::new())), (0, leaf()), (word(9), leaf())]);
     let drops =
         super::drops::some_messages().into_iter().map(|(name, bytes)| (name, [&[7][..], &bytes].concat()));

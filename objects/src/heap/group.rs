@@ -123,7 +123,7 @@ impl Heap {
         found: &Found,
     ) -> Result<Vec<Word>, ObjectError> {
         let first = found.one();
-        // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+        // SAFETY: rule 1: a slot for these bytes, which only this code uses.
         unsafe { write(address, first) };
         let holds = shape.scrub(address, self.tag_of(word));
         let mut ended = Ok(());
@@ -131,11 +131,11 @@ impl Heap {
             let (shape, here) = (&tied.shape, parent + offset as u64);
             let (address, colour) = self.allocate(shape.class, Use::Values).ok()?;
             let new = Word::new(address, colour)?;
-            // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+            // SAFETY: rule 1: a slot for these bytes, which only this code uses.
             unsafe { write(address, bytes) };
             let holds = shape.scrub(address, self.tag_of(word));
-            // SAFETY: rules 1 and 2: a link of a value that was written above, and that nobody has seen. Who has what it hangs from mutably
-            // borrowed has this mutably borrowed.
+            // SAFETY: rules 1 and 2: a link of a value that was written above, and is not shared yet. The
+            // thread that has its parent mutably borrowed has this mutably borrowed.
             unsafe { (*with_exposed_provenance_mut::<Link>(here as usize)).word = new };
             if let Err(error) = self.free_there(Freed::of(word, holds, shape)) {
                 ended = Err(error);

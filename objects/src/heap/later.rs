@@ -56,7 +56,7 @@ struct Coming(&'static Heap, Fetch<'static>);
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        // Where there are replicas nothing is dropped elsewhere.
+        // In a heap with replicas nothing is dropped elsewhere.
         if !self.0.has_replicas() {
             self.0.drops.give_up(self.1.take_calls());
         }

@@ -33,13 +33,13 @@ pub(crate) unsafe fn take_out<T: Portable>(word: Word) -> Result<Box<T>, ObjectE
         // SAFETY: rule 2: the caller's promise; the bytes of a value in the own partition.
         unsafe { to.copy_from_nonoverlapping(from, 1) };
         if let Some(links) = shape.links {
-            // What they have found goes with the value.
+            // Their notes go with the value.
             links(word.address(), shape.bytes, &mut |link| link.extension.store(0, Ordering::Relaxed));
         }
     } else {
         // SAFETY: memory of this size, zeros, that only this has.
         unsafe { heap.read(word, shape, to.expose_provenance(), None) }?;
-        // What its rank's links have found is counted there until the slot is freed, which looks at them again.
+        // Its rank's notes in links count until the slot is freed, which looks at them again.
         let _ = shape.scrub(to.expose_provenance() as u64, heap.tag_of(word));
     }
     // SAFETY: rule 3: the bytes of the object.

@@ -239,7 +239,7 @@ impl Heap {
                     self.keep_tied(&found);
                     return Ok(self.keep_in(room, word, shape, found.one()));
                 }
-                // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+                // SAFETY: rule 1: a slot for these bytes, which only this code uses.
                 unsafe { self.read(word, shape, address as usize, Some(served)) }?;
             }
             Bytes::Here(bytes) => return Ok(self.keep_in(room, word, shape, bytes)),
@@ -252,7 +252,7 @@ impl Heap {
     pub(super) fn keep_in(&self, room: Room<'_>, word: Word, shape: &Shape, bytes: &[u8]) -> Copy {
         let length = bytes.len().min(shape.bytes);
         let to = with_exposed_provenance_mut::<u8>(room.address() as usize);
-        // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+        // SAFETY: rule 1: a slot for these bytes, which only this code uses.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), length) };
         self.is_copied(room, word, shape, false)
     }
@@ -263,7 +263,7 @@ impl Heap {
         std::mem::forget(room);
         let counted = if is_of_mate { &self.mates.from_mates } else { &self.mates.fetched };
         counted.fetch_add(1, Ordering::Relaxed);
-        // What its rank has counted there, that rank counts on.
+        // Its rank's notes there still count for that rank.
         shape.scrub(address, 0);
         if !is_overflow {
             self.label(word, address, shape.bytes);
@@ -273,7 +273,7 @@ impl Heap {
     }
 
     fn read_from_mate(&self, word: Word, shape: &Shape, from: u64, to: u64) -> Result<(), ObjectError> {
-        // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+        // SAFETY: rule 1: a slot for these bytes, which only this code uses.
         let bytes = unsafe { super::room(to, shape.bytes) };
         self.runtime.get(self.locate(from), bytes).map_err(|why| self.lost(word, shape, why))
     }
@@ -338,7 +338,7 @@ impl Room<'_> {
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        // It was this rank's, and nobody's.
+        // It was this rank's, without an owner.
         match self.slot {
             Some(slot) => drop(self.heap.free_own(slot)),
             None => drop(self.heap.overflow.free(self.address)),

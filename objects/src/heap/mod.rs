@@ -186,8 +186,9 @@ impl Mapped {
         // Values there may have padding.
         assume_written(with_exposed_provenance_mut(first));
         for (at, word) in to.iter_mut().enumerate() {
-            // SAFETY: rule 1: inside of the partition, and used as an atomic. What a thread writes there meanwhile, no other rank has been told
-            // of, and nobody takes what is read for a value before it was read again.
+            // SAFETY: rule 1: inside of the partition, and used as an atomic. No other rank has been told of
+            // values that a thread writes there meanwhile, and the bytes read are not taken for a value
+            // before they were read again.
             let here = unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(first + 8 * at)) };
             *word = here.load(Ordering::Relaxed);
         }
@@ -298,7 +299,7 @@ pub(crate) fn leave_behind<T: Portable>(value: &T) {
 /// Gives a value up, and appends its bytes.
 pub(crate) fn give<T: Portable>(value: T, to: &mut Vec<u8>) {
     let mut value = ManuallyDrop::new(value);
-    // What its links have found here counts no more.
+    // The notes of its links count no more.
     leave_behind(&*value);
     to.extend_from_slice(bytes::of(&mut *value));
 }
@@ -514,7 +515,7 @@ impl Heap {
 
     fn list_word(&self, offset: u64) -> &AtomicU64 {
         let address = self.address_of(offset);
-        // SAFETY: rule 1: the head of the partition, or a word of a slot that is nobody's; an atomic.
+        // SAFETY: rule 1: the head of the partition, or a word of an unowned slot; an atomic.
         unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(address as usize)) }
     }
 
@@ -538,7 +539,7 @@ impl Heap {
         if is_planted(Fault::ForgottenFree) {
             return Ok(());
         }
-        // What this rank had of it to read is memory for the next.
+        // This rank's copy of it is memory for the next.
         if let Some(copy) = self.copies.take_of_dropped(freed.word) {
             self.forget(copy)?;
         }
@@ -578,7 +579,7 @@ impl Heap {
         let read = self.read_group(word, shape, None).and_then(|found| match found {
             Some(found) => self.settle(word, shape, address, &found),
             None => {
-                // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+                // SAFETY: rule 1: a slot for these bytes, which only this code uses.
                 unsafe { self.read(word, shape, address as usize, None) }?;
                 Ok(shape.scrub(address, self.tag_of(word)))
             }
@@ -615,7 +616,7 @@ impl Heap {
         if is_copy {
             extension::note(&self.copies, &link.extension, link.word, tag, address);
         } else {
-            // Where the object itself is: no copy, and nothing that counts.
+            // The address of the object itself: no copy, and nothing that counts.
             link.extension.store(tag << 48 | address, Ordering::Release);
         }
     }
@@ -641,12 +642,13 @@ impl Heap {
                 link.word = word.coloured(colour);
                 Ok(())
             }
-            // What was replicated stays as it is.
+            // A replicated value stays unchanged.
             Some((_, Outcome::Takes(_) | Outcome::Move)) => {
                 drop(slabs);
                 let (address, colour) = self.allocate(shape.class, Use::Values)?;
                 let from = with_exposed_provenance::<u8>(word.address() as usize);
-                // SAFETY: rule 2: the caller has the box mutably borrowed; the new slot is of the same class and nobody's.
+                // SAFETY: rule 2: the caller has the box mutably borrowed; the new slot is of the same class
+                // and unowned.
                 unsafe {
                     with_exposed_provenance_mut::<u8>(address as usize)
                         .copy_from_nonoverlapping(from, shape.bytes);

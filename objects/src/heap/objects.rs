@@ -166,8 +166,8 @@ impl Objects {
         let memory = Mapped { base: own, bytes };
         let last = Colour(options.last_colour);
         let left = segment.reopened().filter(|reopened| reopened.checkpoint > 0);
-        // Of all ranks, so that all of them refuse it. A full disk may be read as long as little changes.
-        // SAFETY: it only asks.
+        // Combined over all ranks, so that all of them refuse it. A full disk may be read as long as little
+        // changes. SAFETY: it only asks.
         let client = unsafe { runtime.raw_client() };
         let is_writable = (0..ranks).all(|rank| client.check_writable((SEGMENT, Rank(rank))).is_ok());
         let left = left.map(|_| left_behind(&memory, is_writable, base, stride, last)).transpose()?;
@@ -180,7 +180,8 @@ impl Objects {
             None => Slabs::new(memory, geometry, last),
         };
         if replicas.is_none() {
-            // An object that has a backup moves when it is written after it was served: marks that nobody needs would cost more there.
+            // An object that has a backup moves when it is written after it was served: useless marks would
+            // cost more there.
             slabs.mark_full_slabs();
         }
         let shared = mates::table(runtime, options.copies, &owner)?;
@@ -229,7 +230,7 @@ impl Objects {
         super::drops::register(&heap.runtime)?;
         super::retired::register(&heap.runtime)?;
         crate::task::register(&heap.runtime)?;
-        // All agree on the first rank's number: what the job is called by who looks at it.
+        // All agree on the first rank's number: observers identify the job by it.
         let mut number = [0; 8];
         let drawn = getrandom(&mut number[..], GetRandomFlags::empty());
         drawn.map_err(|why| ObjectError::Usage(format!("no random number for the heap: {why}")))?;
@@ -345,7 +346,7 @@ impl Objects {
         let (heap, runtime) = (self.heap, &self.heap.runtime);
         let mut has_met = false;
         loop {
-            // What goes from rank to rank and back comes while this waits, mostly.
+            // Messages there and back arrive while this waits, mostly.
             loop {
                 heap.drop_come(usize::MAX)?;
                 crate::sync::flush()?;

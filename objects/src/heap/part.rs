@@ -45,9 +45,9 @@ impl<T: Portable> Values<T> {
         // In the colour of the row: its address is only where to read.
         let from = Word::new(word.address() + (size_of::<T>() * first) as u64, word.colour());
         let to = values.as_mut_ptr().expose_provenance();
-        // SAFETY: memory of this size, zeros, which is nobody else's.
+        // SAFETY: memory of this size, zeros, which only this code uses.
         unsafe { heap.read(from.ok_or(ObjectError::NoHeap)?, &shape, to, None) }?;
-        // What its rank has counted there, that rank counts on.
+        // Its rank's notes there still count for that rank.
         shape.scrub(to as u64, 0);
         Ok(Self::Read(values))
     }

@@ -50,7 +50,8 @@ impl Period {
             u32::MAX => Some(NONE),
             _ => Some(now + 1),
         };
-        // Whoever writes what was passed on has heard, by way of those who had it, that they are done: that puts this before.
+        // A writer of a passed-on value has heard, through its holders, that they are done: that puts this
+        // before.
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
 

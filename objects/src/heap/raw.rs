@@ -22,7 +22,7 @@ impl<T: Portable> DBox<T> {
     /// Gives the object up to the holder of its word, as [`Box::into_raw`]: it is dropped when
     /// [`DBox::from_raw`] makes it a box again, and else never.
     pub fn into_raw(this: Self) -> Word {
-        // Whoever gets the word need not be told of it in a way of this crate.
+        // The word may reach its receiver by ways outside of this crate.
         PERIOD.next();
         this.into_word()
     }
@@ -56,12 +56,13 @@ pub fn dalloc<T: Portable + Copy>(value: T) -> Result<Word, Refused<T>> {
 pub unsafe fn dread<T: Portable + Copy>(word: Word) -> Result<T, ObjectError> {
     let (heap, here) = (heap()?, Location::caller());
     if OWN.offset_of(word.address()).is_some() {
-        // SAFETY: rules 1 and 3: the caller's promise: an object of this type, which nobody writes.
+        // SAFETY: rules 1 and 3: the caller's promise: an object of this type, which is not written.
         return Ok(unsafe { with_exposed_provenance::<T>(word.address() as usize).read() });
     }
     let shape = const { &Shape::of::<T>() };
     let mut value = MaybeUninit::<T>::zeroed();
-    // SAFETY: rule 1: memory of this size, zeros, on this stack. It is not marked as served: nobody finds the bytes again.
+    // SAFETY: rule 1: memory of this size, zeros, on this stack. It is not marked as served: the bytes are
+    // not found again.
     let read = unsafe { heap.read(word, shape, value.as_mut_ptr().expose_provenance(), None) };
     read.map_err(|error| error.for_call(here))?;
     // SAFETY: rule 3: the bytes of the object; a type that is `Copy` has no links in it.
@@ -80,7 +81,7 @@ pub unsafe fn dread<T: Portable + Copy>(word: Word) -> Result<T, ObjectError> {
 pub unsafe fn dwrite<T: Portable + Copy>(word: Word, value: T) -> Result<(), ObjectError> {
     let (heap, here) = (heap()?, Location::caller());
     if OWN.offset_of(word.address()).is_some() {
-        // SAFETY: rules 1 and 2: the caller's promise: an object of this type, which nobody else touches.
+        // SAFETY: rules 1 and 2: the caller's promise: an object of this type, which has no other users.
         unsafe { with_exposed_provenance_mut::<T>(word.address() as usize).write(value) };
         return Ok(());
     }

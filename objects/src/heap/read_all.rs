@@ -188,7 +188,7 @@ impl<T: Shareable> DVec<T> {
         for (at, one) in places.into_iter().zip(held) {
             rows[at].note(heap, one.into_parts());
         }
-        // Where each is, is known now.
+        // All addresses are known now.
         let slice =
             |(at, row): (usize, &'v Self)| row.try_as_slice().map_err(|why| NotRead::of(at, why, here));
         rows.iter().copied().enumerate().map(slice).collect()
@@ -281,11 +281,11 @@ impl Heap {
             Some((self.locate(target.word.address()).rank, offset, Change::Or(SERVED)))
         };
         let marks: Vec<_> = all.iter().filter_map(mark).collect();
-        // Before the bytes are read: who writes them next must see it.
+        // Before the bytes are read: the next writer must see it.
         let got = self.segment.update_many(&marks).and_then(|_| {
             self.runtime.batch(|batch| {
                 all.iter().try_for_each(|(target, one)| {
-                    // SAFETY: rule 1: a slot for so many bytes, which is nobody else's.
+                    // SAFETY: rule 1: a slot for these bytes, which only this code uses.
                     let bytes = unsafe { super::room(one.room.address(), target.shape.bytes) };
                     batch.get(self.locate(target.word.address()), bytes)
                 })

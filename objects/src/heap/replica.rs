@@ -271,7 +271,7 @@ impl Heap {
     /// As [`Heap::park_own`], of another rank's object: gives it back where it need not stay.
     pub(super) fn park_there(&self, freed: Freed) -> Option<Freed> {
         let Some(replicas) = &self.replicas else { return Some(freed) };
-        // What was there is never used again.
+        // A lost rank's slot is never used again.
         if !self.runtime.is_lost(self.locate(freed.word.address()).rank) {
             replicas.state().parked.park(Parked::There(freed));
         }

@@ -236,7 +236,7 @@ impl Objects {
         let ranks = runtime.all_gatherv(&self.own_report()?.encode())?;
         let nodes = (0..runtime.nodes()).map(|node| node_report(runtime, NodeId(node)));
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
-        // What one has counted is not to change while another asks.
+        // Counts must not change while another rank asks.
         runtime.barrier()?;
         Ok(Report { ranks: ranks.iter().map(|bytes| RankReport::decode(bytes)).collect(), nodes })
     }
@@ -246,7 +246,7 @@ impl Objects {
     /// # Errors
     /// When another rank has freed what is no object.
     pub fn own_report(&self) -> Result<RankReport, ObjectError> {
-        // What others have freed counts no more.
+        // Objects freed by other ranks count no more.
         self.heap.collect()?;
         Ok(self.heap.report())
     }

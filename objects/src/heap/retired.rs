@@ -231,7 +231,7 @@ pub(super) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
         let (Some(said), Some(from)) = (Said::decode(words, bytes), from) else {
             return token.refuse(format!("words {words:?} mean nothing to retired slots"));
         };
-        // What comes when the heap has ended is gone with it.
+        // Messages after the heap's end are gone with it.
         let Ok(heap) = heap() else { return };
         match heap.questions.on_message(from, said) {
             Ok(()) => (heap.hooks.serve_others)(),
@@ -255,7 +255,7 @@ impl Heap {
 
     /// Answers what others have asked about their retired slots, and asks about this rank's.
     pub(super) fn tend_retired(&self) -> Result<(), ObjectError> {
-        // Nobody can wait there, as for room in a message.
+        // Handlers must not wait, as for room in a message.
         if self.runtime.messages().in_handler() {
             return Ok(());
         }
@@ -272,7 +272,7 @@ impl Heap {
         let (words, bytes) = (question.words(), question.bytes());
         let asked = others().try_for_each(|rank| Ok(self.runtime.send(rank, HANDLER, &words, &bytes)?));
         if asked.is_err() {
-            // Who has not heard it never answers.
+            // A rank that has not received it never answers.
             self.questions.state().asked = None;
         }
         asked
@@ -293,7 +293,7 @@ impl Heap {
             let said = Said::Free { number, bits: bits_of(&is_free) };
             Ok(self.runtime.send(rank, HANDLER, &said.words(), &said.bytes())?)
         };
-        // One that cannot be told keeps nobody else waiting.
+        // One that cannot be told does not delay the others.
         come.into_iter().map(answer).fold(Ok(()), Result::and)
     }
 
@@ -332,7 +332,7 @@ pub(crate) fn has_questions() -> bool {
 /// Answers them. Not in handlers.
 pub(crate) fn answer_questions() {
     let Ok(heap) = heap() else { return };
-    // Who cannot be told is lost, and mostly the job with it.
+    // A rank that cannot be told is lost, and mostly the job with it.
     if let Err(why) = heap.answer_questions() {
         super::complain(&why.to_string());
     }
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(begin(&questions, &[64]), None);
         questions.on_message(Rank(1), free(number, &[true, true, false])).unwrap();
         assert_eq!(answered(&questions), None);
-        // Twice, of too many, and of who was not asked.
+        // Twice, too many, and from a rank that was not asked.
         assert!(questions.on_message(Rank(1), free(number, &[true; 3])).is_err());
         assert!(questions.on_message(Rank(2), free(number, &[true; 9])).is_err());
         assert!(questions.on_message(Rank(3), free(number, &[true; 3])).is_err());

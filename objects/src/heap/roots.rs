@@ -204,8 +204,8 @@ impl Objects {
         }
         self.barrier()?;
         if heap.has_replicas() {
-            // What was replaced keeps its place until all have met twice more; a later job would not know whose it is. Ranks hear at the last of these
-            // what others have freed of theirs then.
+            // Replaced slots keep their place until all have met twice more; a later job would not know their
+            // owner. Ranks hear at the last of these what others have freed of theirs then.
             (0..MEETINGS).try_for_each(|_| self.barrier())?;
         }
         self.let_locks_settle()?;
@@ -246,7 +246,7 @@ impl Objects {
     /// have come, which this takes in.
     pub fn lost_nodes(&self) -> Vec<NodeId> {
         if !self.job().messages().in_handler() {
-            // An error is found by who waits.
+            // An error is found by the waiting thread.
             let _ = self.job().poll();
         }
         self.job().lost_nodes()

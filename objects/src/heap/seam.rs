@@ -89,7 +89,7 @@ pub(crate) fn replace<T>(word: Word, expected: u64, desired: u64) -> Result<u64,
 /// The number that an object of this rank begins with.
 #[inline]
 fn own_number(word: Word) -> Option<&'static AtomicU64> {
-    // SAFETY: rule 1: a number of an object in the own partition, which everybody uses as an atomic.
+    // SAFETY: rule 1: a number of an object in the own partition, which all users access as an atomic.
     is_own(word).then(|| unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(word.address() as usize)) })
 }
 

@@ -250,7 +250,7 @@ impl<'m> Shared<'m> {
     /// Clears an entry whose fetch was abandoned, or whose copy is gone.
     pub fn give_up(&self, at: usize) {
         let entry = &self.entries[at];
-        // Who sets the bit after this sees that the word is gone; who has set it is woken.
+        // A waiter that sets the bit after this sees that the word is gone; one that has set it is woken.
         entry.word.store(0, Ordering::SeqCst);
         if entry.state.fetch_and(!AWAITED, Ordering::SeqCst) & AWAITED != 0 {
             wake(&entry.state);
@@ -263,7 +263,7 @@ impl<'m> Shared<'m> {
             let entry = &self.entries[*at];
             entry.word.load(Ordering::SeqCst) == word.bits() && entry.copy.load(Ordering::Acquire) == address
         };
-        // Where it was displaced, nobody finds it.
+        // If it was displaced, it is not found.
         let Some(at) = self.bucket(word).find(is_it) else { return true };
         let state = &self.entries[at].state;
         if state.compare_exchange(READY, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {

@@ -185,7 +185,7 @@ impl<T: Portable> End<'_, '_, T> {
     fn wait(&mut self) -> Result<(), ObjectError> {
         let (objects, from) = (self.objects, self.from);
         drop(self.loan.take());
-        // Nobody writes in a borrow for reading, and then there is nothing to say.
+        // A borrow for reading does not write, and then there is nothing to say.
         let now = self.lent.as_ref().map_or(0, |lent| DBox::word(lent).bits());
         let says = [&[Deed::End as u8][..], &self.word.bits().to_le_bytes(), &now.to_le_bytes()].concat();
         let same = says.len() - size_of_val(&now);
@@ -206,8 +206,8 @@ impl<T: Portable> End<'_, '_, T> {
                 }
                 objects.heap.has_met()
             }
-            // Whoever still has the object has what was passed on, which nobody writes; its owner has it as it was, unless who wrote it is lost, and
-            // may have passed on a part of it.
+            // Holders of the object have the passed-on value, which is not written; its owner has it as it
+            // was, unless the writer is lost, and may have passed on a part of it.
             Err(why) if objects.heap.goes_on() => {
                 let node = objects.job().layout().node_of(from);
                 if let Some(owner) = &mut self.owner
@@ -219,7 +219,7 @@ impl<T: Portable> End<'_, '_, T> {
                 Err(why)
             }
             other => {
-                // Somebody may still read what would be written next.
+                // The old value may still be read, and would be written next.
                 let why =
                     other.err().map_or("the ranks are at different calls".into(), |why| why.to_string());
                 cannot_go_on(&format!("{} cannot end a borrow: {why}", objects.rank()))

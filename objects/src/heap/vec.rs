@@ -223,7 +223,7 @@ impl<T: Portable> DVec<T> {
     pub(super) fn link_mut(&mut self) -> Option<&mut Link> {
         let is_some = self.word.is_some();
         let all = &raw mut *self;
-        // SAFETY: as above; mutably borrowed. What is written there is a link.
+        // SAFETY: as above; mutably borrowed. The caller writes a link there.
         is_some.then(|| unsafe { &mut *(&raw mut (*all).word).cast::<Link>() })
     }
 
@@ -379,7 +379,8 @@ impl<T: Portable> DVec<T> {
         let (shape, is_empty) = (self.shape(), self.length == 0);
         let Some(link) = self.link_mut() else { return Ok(()) };
         let heap = heap()?;
-        // Nobody can have seen any of its values; nor has a backup, where there may be one, from when it had some.
+        // No rank can have seen any of its values; nor has a backup, if there may be one, from when it had
+        // some.
         let has_nothing = is_empty && !heap.has_replicas();
         match has_nothing && OWN.offset_of(link.word.address()).is_some() {
             true => Ok(()),
@@ -540,7 +541,7 @@ impl<T: Portable> DVec<T> {
             return Ok(());
         }
         let class = room_for::<T>(wanted.max(2 * self.room()).max(4))?;
-        // Where twice as much is too much, what is wanted may do.
+        // If twice as much is too much, the requested size may do.
         let (heap, exact) = (heap()?, room_for::<T>(wanted)?);
         let ((address, colour), class) = match heap.allocate(class, Use::Values) {
             Err(ObjectError::Full(_)) => (heap.allocate(exact, Use::Values)?, exact),
@@ -554,14 +555,15 @@ impl<T: Portable> DVec<T> {
         };
         let word = link.word;
         let freed = if OWN.offset_of(word.address()).is_some() {
-            // SAFETY: rules 1 and 2: the row is mutably borrowed, and the new slot is nobody's and has more room.
+            // SAFETY: rules 1 and 2: the row is mutably borrowed, and the new slot is unowned and has more
+            // room.
             unsafe {
                 with_exposed_provenance_mut::<u8>(address as usize)
                     .copy_from_nonoverlapping(with_exposed_provenance(word.address() as usize), shape.bytes);
             }
             None
         } else {
-            // SAFETY: rule 1: a slot with more room, which is nobody else's.
+            // SAFETY: rule 1: a slot with more room, which only this code uses.
             if let Err(error) = unsafe { heap.read(word, &shape, address as usize, None) } {
                 heap.free_own(new)?;
                 return Err(error);
@@ -633,7 +635,7 @@ impl<T: Portable> DVec<T> {
         self.try_reserve(values.len())?;
         let address = self.make_own().map_err(|error| error.for_call(here))?;
         let behind = with_exposed_provenance_mut::<T>(address as usize).wrapping_add(self.len());
-        // SAFETY: rule 1: places of the row's slot behind its values, which nobody borrows.
+        // SAFETY: rule 1: places of the row's slot behind its values, which are not borrowed.
         unsafe { behind.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
         self.length += values.len() as u64;
         Ok(())
@@ -763,7 +765,7 @@ unsafe fn drop_row<T: Portable>(word: Word, count: u64) {
 
 impl<T: Portable> Drop for DVec<T> {
     fn drop(&mut self) {
-        // What is left when the heap has ended is gone with it.
+        // Rows left when the heap has ended are gone with it.
         let (Some(link), Ok(heap)) = (self.link(), heap()) else { return };
         let word = link.word;
         let stays = heap.has_replicas() && std::mem::needs_drop::<T>() && self.length > 0;
@@ -834,7 +836,7 @@ impl<T: Portable> Extend<T> for DVec<T> {
     #[track_caller]
     fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
         let mut values = values.into_iter();
-        // Only a hint: what there is no room for is said by who needs it.
+        // Only a hint: the later call that needs the room reports an error.
         let _ = self.try_reserve(values.size_hint().0);
         while let Some(value) = values.next() {
             self.push(value);

@@ -145,7 +145,7 @@ macro_rules! atomics {
     )* };
 }
 
-// What std's are as large as a pointer is is so on all machines of a job: 64 bits.
+// Std's pointer-sized types have 64 bits on all machines of a job.
 atomics!(
     AtomicU32 u32 as u32,
     AtomicI32 i32 as i32,

@@ -155,12 +155,12 @@ impl Service for ChannelService {
                     return home.answer(call, &Answer::Closed(count, Bytes(values)));
                 };
                 let count = count as usize;
-                // Who only tells could not be told to wait.
+                // A message without an answer could not be told to wait.
                 if !call.is_awaited() || count.checked_mul(channel.bytes) != Some(values.len()) {
                     return home.answer(call, &Answer::Failed);
                 }
                 if try_only && (!channel.waiting.is_empty() || channel.count + count > channel.room) {
-                    // There will be no room if whoever receives is lost.
+                    // There will be no room if the receiver is lost.
                     let answer = channel
                         .lost_receiver
                         .map_or(Answer::Full, |NodeId(lost)| Answer::Lost(lost, count as u32, Bytes(values)));
@@ -174,7 +174,7 @@ impl Service for ChannelService {
                 let channel = match self.channels.get_mut(&number) {
                     Some(channel) if call.is_awaited() && channel.receiver.is_none() => channel,
                     Some(_) => return home.answer(call, &Answer::Failed),
-                    // Of an earlier job.
+                    // A channel of an earlier job.
                     None => return home.answer(call, &Answer::Ended),
                 };
                 (channel.receives_at, channel.lost_receiver) =

@@ -271,7 +271,7 @@ impl Service for HeapService {
             Request::Handed(read, copy) if is_here(copy.rank, home) => {
                 self.go(Asker::One(call), read, ReadStep::Before(copy), home);
             }
-            // Nobody who knows the job sends it here; its home says so.
+            // No correct rank sends it here; its home says so.
             Request::Handed(read, _) => back(call, read, home),
             Request::Free { owner, all } if is_here(owner, home) && is_sound(&all) => {
                 let step = Step::Notes(all.len());
@@ -297,7 +297,7 @@ impl Service for HeapService {
             None if self.free.front().is_some_and(|first| first.ticket == ticket) => {
                 self.go_on(result, home);
             }
-            // What was given up.
+            // An abandoned read.
             None => {}
         }
     }
@@ -323,7 +323,7 @@ fn is_list(reads: &[Read]) -> bool {
 
 /// Returns true if these can be the kinds of a group.
 fn is_group(kinds: &[Kind]) -> bool {
-    // What is done for some bytes has a bound by how many they are, whoever asks: each tie has bytes of its own.
+    // The work for a request is bounded by its bytes: each tie has bytes of its own.
     let is_kind = |kind: &Kind| {
         size_of::<Link>() * kind.ties.len() <= kind.bytes as usize
             && kind.ties.iter().all(|(_, of)| usize::from(*of) < kinds.len())

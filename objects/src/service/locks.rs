@@ -244,7 +244,7 @@ impl Service for LockService {
         let layout = home.layout().clone();
         let is_there = |peer: Peer| layout.node_of_peer(peer) == node;
         self.settling.retain(|(_, call)| !is_there(call.from()));
-        // Who else was to notify, nobody knows.
+        // Other possible notifiers are unknown.
         for sleeper in self.conditions.drain().flat_map(|(_, waiting)| waiting) {
             if !is_there(sleeper.asked.call.from()) {
                 home.answer(sleeper.asked.call, &Answer::Lost(node.0));
@@ -272,7 +272,7 @@ impl LockService {
     fn lock(&mut self, place: Place, asked: Asked, try_only: bool, home: &mut Home<'_, Self>) {
         let layout = home.layout();
         let is_here = place.0 < layout.ranks() && layout.node_of(Rank(place.0)) == home.node();
-        // Who only tells could not be told that it has it.
+        // A message without an answer could not be told that it has it.
         if !is_here || !asked.call.is_awaited() {
             return home.answer(asked.call, &Answer::Failed);
         }

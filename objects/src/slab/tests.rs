@@ -164,7 +164,7 @@ proptest! {
 fn a_full_partition_says_so() {
     let mut slabs = slabs(1 << 20, 9);
     let class = Class::of(1000, 8).unwrap();
-    // What is to stay free does, and slabs that are begun are filled.
+    // The slabs to stay free do, and begun slabs are filled.
     let leaving = std::iter::from_fn(|| slabs.allocate_leaving(class, Use::Values, 3).ok()).count();
     assert!(leaving > 600 && slabs.free_slabs() == 3, "{leaving}");
     assert!(slabs.allocate_leaving(Class::Large(1), Use::Values, 3).is_err());

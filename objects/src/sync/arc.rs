@@ -34,7 +34,7 @@ unsafe impl Portable for Count {
     fn links(&self, _: &mut dyn FnMut(&Link)) {}
 }
 
-// SAFETY: nobody reads it of a copy, or at all but by `add`.
+// SAFETY: it is never read in a copy, or at all but by `add`.
 unsafe impl Shareable for Count {}
 
 #[derive(Portable, Shareable)]
@@ -117,7 +117,7 @@ fn give_back(word: Word, units: u64) -> Result<Over, ObjectError> {
 
 /// Does what is over for a value of this type.
 pub(super) fn end<T: Shareable>(word: Word, what: Over) {
-    // What cannot be had, or given back, is lost with its rank, and the job.
+    // Values that cannot be had, or given back, are lost with their rank, and the job.
     match what {
         Over::Nothing => {}
         Over::All => drop(DBox::<Counted<T>>::of(word)),
@@ -183,14 +183,14 @@ pub(super) fn keep<T: Shareable>(word: Word, drawn: u64) {
 
 /// A handle is dropped.
 pub(super) fn one_less<T: Shareable>(word: Word, unit: u64) {
-    // What cannot be given back is lost with its rank, and the job.
+    // Units that cannot be given back are lost with their rank, and the job.
     if is_own(word) {
         if let Ok(what) = give_back(word, unit) {
             end::<T>(word, what);
         }
     } else if units(|units| units.keep(word, unit, end::<T>)) && !is_dropping() {
-        // Where a rank drops what others have let go of, it keeps more: what else ends by giving back may run what the program has written,
-        // which expects no call now.
+        // While a rank drops values for others, it keeps more: a full give-back could run the program's
+        // drops, which expect no call now.
         let _ = flush();
     }
 }
@@ -366,7 +366,7 @@ impl<T: Shareable> DArc<T> {
             if owners(seen) != 1 {
                 return Ok(Err(this));
             }
-            // Watched: from here on by those who find nothing.
+            // Watched: from here on upgrades find nothing.
             let was = replace::<Self>(word, seen, seen - OWNER)?;
             if was == seen {
                 this.into_word();

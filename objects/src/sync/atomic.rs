@@ -72,7 +72,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
     /// As [`DAtomic::update`].
     #[track_caller]
     pub fn load(&self) -> Result<N, ObjectError> {
-        // Where it is, in the order of all updates.
+        // In place, in the order of all updates.
         self.update(Change::Or(N::of_bits(0)))
     }
 

@@ -164,7 +164,8 @@ pub struct Sender<T: Portable> {
     sends: PhantomData<fn(T)>,
 }
 
-// SAFETY: its bytes are numbers. It has no links, but whoever passes it on sees to it that what was sent through it has arrived before.
+// SAFETY: its bytes are numbers. It has no links, but passing it on ensures that values sent through it have
+// arrived before.
 unsafe impl<T: Portable> Portable for Sender<T> {
     const HAS_LINKS: bool = true;
 
@@ -353,7 +354,7 @@ impl<T: Portable> Sender<T> {
         match self.outlet().try_send(&bytes) {
             Ok(()) => Ok(()),
             Err(unsent @ (Unsent::Lost(_) | Unsent::Gone(_))) => {
-                // Nobody takes it.
+                // It is not received.
                 drop(take::<X>(&bytes));
                 fail(&self.unsent(unsent, Location::caller()))
             }
@@ -418,7 +419,7 @@ impl<T: Portable> Clone for Sender<T> {
 
 impl<T: Portable> Drop for Sender<T> {
     fn drop(&mut self) {
-        // What is left when the heap has ended is gone with it.
+        // Values left when the heap has ended are gone with it.
         if job().is_ok() {
             let _ = self.outlet().leave();
         }
@@ -494,8 +495,8 @@ pub struct Receiver<T: Portable> {
     rest: RefCell<Rest<T>>,
 }
 
-// SAFETY: its bytes are numbers, and what has come, whose links are all visited: nobody has that borrowed but while a method of this file
-// runs.
+// SAFETY: its bytes are numbers, and received values, whose links are all visited: these are borrowed only
+// while a method of this file runs.
 unsafe impl<T: Portable> Portable for Receiver<T> {
     const HAS_LINKS: bool = true;
 
@@ -554,7 +555,7 @@ impl<T: Portable> Receiver<T> {
     fn ask(&self, deadline: Option<Instant>, try_only: bool) -> Result<Answer, ObjectError> {
         let (job, node, channel) = (job()?, NodeId(self.end.node), self.end.number);
         if node.0 >= job.nodes() {
-            // Of an earlier job, which had more nodes.
+            // A channel of an earlier job, which had more nodes.
             return Ok(Answer::Ended);
         }
         let most = self.end.most::<T>();
@@ -631,7 +632,8 @@ impl<T: Portable> Receiver<T> {
                 },
                 Err(RecvError) => return Err(TryRecvError::Disconnected),
             }
-            // What this rank has sent is there first, as in std. There is room for it, and where there is no home, the next try says so.
+            // Earlier sends of this rank arrive first, as in std. There is room for it, and where there is no
+            // home, the next try says so.
             let _ = let_leave(self.end.name());
         }
     }
@@ -695,7 +697,7 @@ impl<T: Portable> Drop for Receiver<T> {
             // These are only counted.
             while self.take().is_some() {}
         }
-        // What is left when the heap has ended is gone with it.
+        // Values left when the heap has ended are gone with it.
         if job().is_err() || self.end.call(&Request::Close { channel: self.end.number }).is_err() {
             return;
         }

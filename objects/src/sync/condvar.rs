@@ -138,7 +138,7 @@ impl DCondvar {
     ) -> Result<(Guard<'m, T>, WaitTimeoutResult), LockError> {
         let here = Location::caller();
         static TOKENS: AtomicU64 = AtomicU64::new(1);
-        // While it has the lock: whoever notifies next knows where.
+        // While it has the lock: the next notifier knows the place.
         self.bind(guard.at())?;
         let gives = has_links(&*guard);
         let (At { owner, offset, node }, changed) = guard.leave();
@@ -157,7 +157,7 @@ impl DCondvar {
             }
         };
         let (Bytes(found), is_late) = match answer {
-            // Nobody else is told for it, and it has no lock.
+            // No other waiter is told for it, and it has no lock.
             Answer::Lost(lost) => {
                 let (at, error) = (place_of(self.node.word())?, lost_node(NodeId(lost)));
                 return Err(cannot_be_had::<Self>(error, at, here).into());

@@ -266,7 +266,7 @@ pub(crate) fn settle_locks() -> Result<Option<GlobalAddress>, ObjectError> {
 fn bytes_of<T: Portable>(held: &mut Held<T>) -> Vec<u8> {
     // A home that is lost ends the job.
     let _ = super::outlet::settle_for(held);
-    // What its links have found here counts no more.
+    // The notes of its links count no more.
     leave_behind(held);
     bytes::of(held).to_vec()
 }
@@ -406,7 +406,7 @@ fn notify_home(home: NodeId, owner: u32, offset: u64) -> Result<(), ObjectError>
     match runtime.call::<LockService>(home, &Request::Gives { owner, offset }) {
         Ok(Answer::Noted) => Ok(()),
         Ok(_) => Err(ObjectError::Usage("a lock's home does not note what is passed on".into())),
-        // Nobody uses the lock again.
+        // The lock is not used again.
         Err(_) if runtime.lost_nodes().contains(&home) => Ok(()),
         Err(why) => Err(why.into()),
     }
@@ -499,7 +499,7 @@ mod tests {
         let (_, bytes) = guard.leave();
         let guard = Guard::<Value>::of(at, &bytes).unwrap();
         assert_eq!(*guard, (1, Some(6), value.2));
-        // Without a job, nobody takes it back.
+        // Without a job, there is no home to take it back.
         guard.leave();
         assert!(Guard::<Value>::of(at, &bytes[1..]).is_none());
     }

@@ -200,7 +200,7 @@ pub(super) fn let_leave(name: Name) -> Result<(), ObjectError> {
 pub(crate) fn look() {
     let all: Vec<_> = outlets(|all| all.values().cloned().collect());
     for outlet in all {
-        // Who uses it hears of errors.
+        // Users of the channel learn of errors.
         let _ = outlet.go_on();
         outlet.discard();
         outlet.forget();
@@ -463,7 +463,7 @@ fn drive(outlet: Arc<Outlet>) {
     let mut outlets = DRIVER.outlets.lock().unwrap_or_else(PoisonError::into_inner);
     outlets.1.push(outlet);
     if !outlets.0 {
-        // Without it, whoever uses a channel next drives it.
+        // Without it, the channel's next user drives it.
         outlets.0 = std::thread::Builder::new().name("channels".into()).spawn(run).is_ok();
     } else if outlets.1.len() == 1 {
         DRIVER.more.notify_one();
@@ -487,7 +487,7 @@ fn run() {
         }
         drop(outlets);
         for outlet in refused {
-            // A program's `Drop` may panic, which is said by then, and is nobody's to hear here.
+            // A program's `Drop` may panic, which is reported by then, and not handled here.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| outlet.discard())) {
                 crate::task::drop_payload(panic);
             }

@@ -68,7 +68,7 @@ impl<T: Shareable> DRwLock<T> {
     fn have_to_read(&self, try_only: bool) -> Result<Option<ReadGuard<'_, T>>, LockError> {
         let at = self.lock.at()?;
         let Some(bytes) = at.lock::<T>(true, try_only)? else { return Ok(None) };
-        // SAFETY: a copy of a value that nobody changes while this guard has it, which is never dropped.
+        // SAFETY: a copy of a value that is not written while this guard has it, and is never dropped.
         let held = unsafe { take::<Held<T>>(&bytes) };
         let guard =
             ReadGuard { held: Box::new(ManuallyDrop::new(held)), at, _holds: Holds::one(), of: PhantomData };

@@ -94,7 +94,7 @@ mod tests {
             let rest = (0..RANKS).flat_map(|rank| [(2, rank, 0), (5, rank, 0)].into_iter().cycle().take(400));
             let rest = rest.chain((0..RANKS).map(|rank| (6, rank, 0)));
             for (act, rank, other) in acts.into_iter().chain(rest) {
-                // Of an owner, or of a watcher.
+                // A unit of an owner, or of a watcher.
                 let unit = if act < 3 { OWNER } else { WATCHER };
                 let has = |handles: &[u64; RANKS], unit| match unit {
                     OWNER => owners(handles[rank]) > 0,

@@ -270,7 +270,7 @@ impl Walk {
         let mut next = state.clone();
         let kept = if self.is(Mistake::ForgetsKept) { 0 } else { std::mem::take(&mut next.ranks[rank].kept) };
         next.count -= kept;
-        // As if what is kept here were nobody's.
+        // As if the kept units did not exist.
         let seen = next.count - if self.is(Mistake::ForgetsKept) { state.ranks[rank].kept } else { 0 };
         let deeds = &mut next.ranks[rank].deeds;
         if !takes_out {

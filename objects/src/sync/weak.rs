@@ -117,12 +117,12 @@ impl<T: Shareable> DWeak<T> {
         let Some(word) = self.word() else { return Ok(None) };
         let is_own = is_own(word);
         if !is_own && super::arc::units(|units| units.take(word, OWNER)) {
-            // What is kept is of an owner, who is this one now.
+            // The kept unit is an owner's, which is this one now.
             return Ok(Some(DArc::of(word)));
         }
         let drawn = if is_own { 1 } else { DRAWN };
         let mut seen = add::<DArc<T>>(word, 0)?;
-        // Each time that it goes around, somebody else has changed the count.
+        // Each iteration means that another rank has changed the count.
         while let Some(count) = upgraded(seen, drawn) {
             if !has_room(seen) {
                 return Err(ObjectError::Usage(format!(

@@ -61,7 +61,7 @@ where
 pub fn a_task_gets_what_it_uses_as_arguments<A, R>(_: fn(A) -> R) {}
 
 fn call<A, R, F: Fn(A) -> R + Copy + 'static>(arguments: A) -> R {
-    // SAFETY: a function without captures: whoever made the task has promised it.
+    // SAFETY: a function without captures: the task's maker has promised it.
     let function = unsafe { std::ptr::NonNull::<F>::dangling().read() };
     function(arguments)
 }
@@ -72,7 +72,7 @@ fn code<'s, A: Arguments<'s>, R: Portable, F: Fn(A) -> R + Copy + 'static>(bytes
 
 /// The entries, in their order.
 pub(super) fn table() -> &'static [Entry] {
-    // A program without tasks has a table, too, with what is nobody's number.
+    // A program without tasks has a table, too, with an unused number.
     linked::entry!("vgas_tasks");
     // SAFETY: rule 1: the linker gives the section's beginning and end.
     unsafe { linked::entries(&raw const FIRST, &raw const END) }
@@ -132,12 +132,12 @@ pub(super) fn code_of(number: u32) -> Option<Code> {
 /// ```
 #[macro_export]
 macro_rules! task {
-    // What never returns has no result that could travel.
+    // A function that never returns has no result that could travel.
     (|$($argument:tt : $type:ty),+ $(,)?| -> ! $body:block) => {
         ::core::compile_error!("a task that never returns is written with the result `()`: `task!(|number: u64| -> () { … })`")
     };
     (|| -> ! $body:block) => { $crate::task!(|_nothing: ()| -> ! $body) };
-    // Of one reference, nothing is given.
+    // With one reference, nothing is given.
     (|$lent:tt : & $lifetime:lifetime mut $type:ty $(,)?| $($rest:tt)+) => {
         $crate::task!(|$lent: &$lifetime mut $type, _nothing: ()| $($rest)+)
     };
@@ -159,7 +159,7 @@ macro_rules! task {
         unsafe { $crate::task_of(task) }
     }};
     (|| -> $result:ty $body:block) => { $crate::task!(|_nothing: ()| -> $result $body) };
-    // What the result is, the compiler finds out.
+    // The compiler infers the result.
     (|$lent:tt : $lent_type:ty, $argument:tt : $type:ty $(,)?| $body:expr) => {{
         let task = |($lent, $argument): ($lent_type, $type)| $body;
         $crate::a_task_gets_what_it_uses_as_arguments(task);

@@ -301,7 +301,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Work for Job<'s, A, R> {
 
     fn failed(&self, why: TaskError) {
         if self.scope.is_some() {
-            // What was lent may be anywhere: nobody may go on with it.
+            // The loans may be anywhere: no code may go on with them.
             cannot_go_on(&format!("what was lent to a task is lost: {why}"));
         }
         self.end(|_| State::Ended(Err(why)));

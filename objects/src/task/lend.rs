@@ -104,7 +104,8 @@ impl Back {
     /// It was packed by this process, from what is still borrowed.
     pub(super) unsafe fn make_dead(&self, lost: NodeId) {
         if let Some(links) = self.links {
-            // SAFETY: the caller's promise: mutably borrowed from whoever has lent it, who waits. Without a heap, nothing is used again.
+            // SAFETY: the caller's promise: mutably borrowed from the lender, which waits. Without a heap,
+            // nothing is used again.
             let _ = unsafe { make_dead(self.at, self.bytes, links, lost) };
         }
     }
@@ -115,7 +116,7 @@ impl Back {
         let Some((own, rest)) = from.split_at_checked(self.bytes) else { return false };
         *from = rest;
         let to = std::ptr::with_exposed_provenance_mut::<u8>(self.at);
-        // SAFETY: the caller's promise: a value of so many bytes, mutably borrowed from whoever has lent it, who waits.
+        // SAFETY: the caller's promise: a value of this size, mutably borrowed from the lender, which waits.
         unsafe { to.copy_from_nonoverlapping(own.as_ptr(), own.len()) };
         true
     }
@@ -344,7 +345,7 @@ pub(super) fn run<'s, A: Arguments<'s>, R: Portable>(
     // SAFETY: rule 2: packed by `pack` for this entry of the table; used within this function.
     let (lent, given) = unsafe { (A::Lent::unpack(lent, &mut frame), take::<A::Given>(given)) };
     let ended = catch_unwind(AssertUnwindSafe(|| task(A::of(lent, given))));
-    // What it has of that is given back.
+    // Its remaining loans are given back.
     drop(loan);
     GIVES.set(A::Lent::LENDS_LINKS || ended.as_ref().is_ok_and(has_links));
     let mut outcome = vec![if ended.is_ok() { RETURNED } else { PANICKED }];
@@ -439,7 +440,7 @@ mod tests {
         }
     }
 
-    // SAFETY: nobody changes it.
+    // SAFETY: it is never written.
     unsafe impl Shareable for Of {}
 
     fn of(rank: u64, bytes: u64) -> Of {

@@ -74,8 +74,8 @@ pub(super) type Queued = Arc<dyn Work>;
 
 /// Forgets how long a task's arguments live.
 pub(super) fn erase<'s>(work: Arc<dyn Work + 's>) -> Queued {
-    // SAFETY: rule 3: it has what is lent only until it has ended, of which its lender hears before it goes on. What is left in queues
-    // after that has nothing of it.
+    // SAFETY: rule 3: it has what is lent only until it has ended, of which its lender hears before it goes
+    // on. Entries left in queues after that have no part of it.
     unsafe { std::mem::transmute::<Arc<dyn Work + 's>, Arc<dyn Work + 'static>>(work) }
 }
 
@@ -243,7 +243,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Nobody runs tasks any more; who waits for them hears of it.
+        // No tasks are run any more; their waiters learn of it.
         while let Some(work) = take_own() {
             work.run(self.0.is_over());
         }
@@ -288,7 +288,7 @@ impl Pool {
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.watch.wake();
-        // Whoever is not one of the pool's, and waits for room elsewhere.
+        // Wakes threads outside of the pool that wait for room elsewhere.
         self.runtime.messages().notify_local();
     }
 
@@ -316,7 +316,7 @@ impl Pool {
 
     /// Refuses the tasks left after the workers have ended.
     pub fn end(&self) {
-        // Who is giving one away has done so then: before all ranks meet.
+        // A thread that is giving one away has done so then: before all ranks meet.
         drop(lock(&self.gives_after));
         self.refuse_all();
         self.queues.write().unwrap_or_else(PoisonError::into_inner).clear();
@@ -358,7 +358,7 @@ impl Pool {
 
     #[inline]
     fn pushed(&self, length: usize) {
-        // Pairs with the fences of those who go to sleep.
+        // Pairs with the fences of threads that go to sleep.
         fence(Ordering::SeqCst);
         if self.idle.load(Ordering::Relaxed) + self.benched.load(Ordering::Relaxed) > 0 {
             if length > self.vain.load(Ordering::Relaxed) as usize {
@@ -468,7 +468,7 @@ impl Pool {
         let now = Instant::now();
         if POLLED.get().is_none_or(|polled| now - polled >= POLL_AFTER) {
             POLLED.set(Some(now));
-            // An error is the endpoint's, and found by who waits next.
+            // An error is the endpoint's, and found by the next waiter.
             let _ = self.runtime.poll();
             if self.hungry_count.load(Ordering::Relaxed) > 0 {
                 self.give(1);
@@ -791,7 +791,7 @@ impl Pool {
             None => {
                 let is_room = || lock(&self.away).len() < AWAY_MAX;
                 if !is_answer && !is_room() && !self.runtime.messages().in_handler() {
-                    // An error is the endpoint's, and found by who waits for the task.
+                    // An error is the endpoint's, and found by the task's waiter.
                     let _ = self.wait(is_room, is_room);
                 }
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -801,11 +801,11 @@ impl Pool {
             }
         };
         packed.hops = packed.hops.saturating_add(1);
-        // Who has begun it must know where it is, if that may be lost.
+        // The spawning rank must know the task's rank, if that may be lost.
         let hops_max = if self.runtime.settings().run.survive { 1 } else { HOPS_MAX };
         let leaves = if packed.hops < hops_max { leaves } else { Leaves::No };
         self.counters.left.fetch_add(1, Ordering::Relaxed);
-        // What is in its arguments, others may have to find.
+        // Other ranks may have to find the objects in its arguments.
         let sent = pass_on(packed.gives).and_then(|()| travel::send(self, &packed, to, leaves, is_answer));
         if let Err(why) = sent
             && let Some(work) = own.and_then(|number| self.back(number))

@@ -67,7 +67,7 @@ impl Rooms {
         match lock(&self.asked).get_mut(&number) {
             Some((rank, answer)) if *rank == from && answer.is_none() => *answer = Some(room),
             Some(_) => return false,
-            // Who has asked has ended meanwhile.
+            // The requester has ended meanwhile.
             None => room.word.into_iter().for_each(|word| give_back(from, word)),
         }
         true
@@ -82,7 +82,7 @@ impl Pool {
             let room = room_for(class);
             let word = room.word.map_or(0, Word::bits);
             if travel::tell(self, rank, &Said::Room { number, word, free: room.free }, &[]).is_err() {
-                // Who asked is lost, and mostly the job with it.
+                // The requester is lost, and mostly the job with it.
                 return;
             }
         }

@@ -83,9 +83,9 @@ impl Objects {
         spare::begin(workers, options.stack_bytes);
         // From here on, all understand what tasks say to each other.
         if let Err(why) = runtime.barrier() {
-            // Where a node is lost meanwhile, others may have met, and begin: whoever sends a task here hears that nobody runs it, and
-            // those that wait for tasks of `main` hear that there are none.
-            // Closed before they are told: whoever asks meanwhile whether the run goes on hears that it does not.
+            // If a node is lost meanwhile, others may have met, and begin: a rank that sends a task here is
+            // told that it is not run, and ranks that wait for tasks of `main` are told that there are none.
+            // Closed before they are told: a rank that asks meanwhile is told that the run does not go on.
             pool.stop();
             pool.close();
             if is_first {
@@ -137,14 +137,14 @@ impl Objects {
             }
             let ended = ended.and(spare::end());
             pool.end();
-            // What comes until all are here, the watch says is over.
+            // Requests that come before all are here are handled by the watch.
             let all_are_here = match runtime.barrier() {
                 // They do not meet any more: a rank that is asked for something after this says so (`travel.rs`).
                 Err(_) if goes_on() && !runtime.is_lost(travel::FIRST) => Ok(()),
                 met => met.map_err(heard),
             };
             drop(close);
-            // What has come since the watch looked last.
+            // Requests that have come since the watch looked last.
             pool.refuse_all();
             pool.give_room();
             let result = match (result.transpose(), panicked) {
@@ -173,7 +173,7 @@ struct Close(&'static Pool);
 impl Drop for Close {
     fn drop(&mut self) {
         self.0.stop();
-        // Whoever waits for their tasks hears of it; what else went wrong has been said.
+        // The waiters of their tasks learn of it; other errors have been reported.
         let _ = spare::end();
         self.0.close();
     }

@@ -31,7 +31,7 @@ pub(super) fn begin<'s, A: Arguments<'s, Lent: 's> + 's, R: Portable>(
     given: A::Given,
     scope: Option<Arc<Running>>,
 ) -> JoinHandle<'s, R> {
-    // What this thread has sent is there before others go on with what it passes to them.
+    // Values that this thread has sent arrive before others go on with objects that it passes to them.
     let to = crate::sync::settle().and_then(|()| pool()).map_err(TaskError::from);
     let to = to.and_then(|pool| Ok((pool, choose::<A>(pool, place, &lent, &given)?)));
     let (pool, to) = match to {
@@ -76,7 +76,7 @@ fn choose<'s, A: Arguments<'s>>(
         }
         Place::Node(node) if node == pool.runtime.node() => To::Here(Leaves::Node),
         Place::Node(node) if node.0 < layout.nodes() => {
-            // One after the other; who has nothing to do there takes it from the others.
+            // One after the other; an idle rank there takes it from the others.
             let ranks = layout.ranks_of(node);
             let turn = pool.turn() % (ranks.end - ranks.start).max(1);
             to(Rank(ranks.start + turn), Leaves::Node)
@@ -171,7 +171,7 @@ impl<R: Portable> JoinHandle<'_, R> {
             pool.wait(|| self.task.is_over(), || self.task.announce())
         });
         if let (true, Err(why)) = (self.is_lent, &waited) {
-            // It may go on with it anywhere: nobody else may.
+            // It may go on with it anywhere: no other code may.
             cannot_go_on(&format!("what was lent to a task is lost: {why}"));
         }
         waited
@@ -306,7 +306,7 @@ impl<'scope> Scope<'scope, '_> {
                 is_over()
             };
             if let Err(why) = pool().and_then(|pool| pool.wait(is_over, announce)) {
-                // Tasks may go on with it anywhere: nobody else may.
+                // Tasks may go on with it anywhere: no other code may.
                 cannot_go_on(&format!("what was lent to tasks is lost: {why}"));
             }
         }

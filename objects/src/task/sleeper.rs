@@ -60,7 +60,7 @@ impl Sleeper {
     /// Sleeps until called, unless there is work: `is_needed` must look at all causes of a call.
     pub fn sleep_unless(&self, is_needed: impl Fn() -> bool) {
         self.sleeps.store(true, Ordering::SeqCst);
-        // Pairs with those who note something and then call `see`.
+        // Pairs with threads that note something and then call `see`.
         fence(Ordering::SeqCst);
         if !is_needed() {
             while self.sleeps.load(Ordering::SeqCst) {

@@ -189,9 +189,9 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
     let is_of_this_run = run == now;
     let has_ended = (run.wrapping_sub(now) as i32) < 0 || (is_of_this_run && pool.is_closed());
     match said {
-        // Also when the run is being ended: who has begun it is to hear that it does not run.
-        // Ranks of a node meet in memory that they share, and overtake what they have sent; where a node is lost, they end a run without
-        // having met.
+        // Even when the run is being ended: the spawning rank must learn that it does not run. Ranks of a
+        // node meet in memory that they share, and overtake what they have sent; where a node is lost, they
+        // end a run without having met.
         Said::Run { origin, number, .. } if has_ended && origin == from => {
             let ended = Said::Ended { number, rank: pool.runtime.rank() };
             answer(token, run, &ended, &stopped(pool.runtime));
@@ -227,7 +227,7 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
         },
         Said::Hungry if is_of_this_run && !pool.is_over() => {
             pool.is_hungry(from);
-            // Where all threads compute, only the watch gives.
+            // While all threads compute, only the watch gives.
             see_others();
         }
         Said::Stop if is_of_this_run => pool.stop(),
@@ -247,7 +247,7 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
                 token.refuse(format!("room under number {number}, which was not asked for"));
             }
         }
-        // Of whatever run, or of none: answered where it is noted.
+        // For any run, or none: answered where it is noted.
         Said::Gives { number, task, word } => {
             match (task, Word::from_bits(word)) {
                 (Some(task), _) => pool.gives(task),
@@ -394,7 +394,7 @@ impl Work for Visitor {
         // It may have come when its run had ended, and be found in the next one.
         let is_over = is_over || self.run != pool.run.load(Ordering::SeqCst);
         if packed.origin.is_some_and(|(origin, _)| pool.runtime.is_lost(origin)) {
-            // Nobody waits for it.
+            // It has no waiters.
             return true;
         }
         if !is_over && !pool.has_work() {
@@ -411,7 +411,8 @@ impl Work for Visitor {
             }
         };
         let gives = GIVES.replace(false);
-        // What it has sent is there before its end is heard of; an error is the job's, which says so to who waits.
+        // Its own sends arrive before its end is known; an error is the job's, which reports it to the
+        // waiters.
         let _ = super::settle();
         let Some((origin, number)) = packed.origin else { return true };
         let rank = pool.runtime.rank();
@@ -420,7 +421,7 @@ impl Work for Visitor {
             pool.back(number).into_iter().for_each(|work| work.came(rank, outcome.clone()));
             return true;
         }
-        // Who waits may be told of what is here now.
+        // The waiter may be told of local objects now.
         if let Err(why) = pass_on(gives) {
             cannot_go_on(&format!("what a task has made cannot be replicated: {why}"));
         }
@@ -438,7 +439,7 @@ impl Work for Visitor {
     }
 
     fn leaves(&self) -> Leaves {
-        // What has come after its run is answered where it is found.
+        // A task that arrived after its run is answered where it is found.
         if self.run == self.pool.run.load(Ordering::SeqCst) { self.leaves } else { Leaves::No }
     }
 
@@ -446,7 +447,7 @@ impl Work for Visitor {
         self.leave()
     }
 
-    // Nobody of this rank waits for it.
+    // No thread of this rank waits for it.
 
     fn came(self: Arc<Self>, _: Rank, _: Vec<u8>) {}
 

@@ -54,13 +54,13 @@ impl Pool {
         let (mut seen, mut quiet, mut asked) = (u64::MAX, 0, 0);
         while !self.is_closed() {
             if watch.doubts.swap(false, Ordering::SeqCst) {
-                // An error is the endpoint's, and found by who waits.
+                // An error is the endpoint's, and found by the waiting thread.
                 let _ = ask_whether(self);
             }
             self.give_room();
             answer_questions();
             if self.has_idle() {
-                // Nobody else may look at it until all meet.
+                // No other thread may look at it until all meet.
                 drop_for_others();
             }
             if self.is_over() {
@@ -77,7 +77,7 @@ impl Pool {
                 quiet += u32::from(is_same);
                 if is_same && self.has_idle() {
                     asked += ASKED_MORE;
-                    // An error is the endpoint's, and found by who waits.
+                    // An error is the endpoint's, and found by the waiting thread.
                     let _ = self.ask(asked);
                 } else {
                     asked = 0;
@@ -117,7 +117,7 @@ impl Pool {
             if is_same && self.has_benched() {
                 self.call_one();
             }
-            // What comes for a rank that computes.
+            // Polls for a rank that computes.
             let _ = self.runtime.poll();
         }
         self.give(1);

@@ -62,8 +62,9 @@ pub enum ArchiveError {
     },
 }
 
-// SAFETY: its only field that has bytes is portable. What the archive names lies in it, by distances. It is `Send` and `Sync`, as they are:
-// an archived type has no interior mutability (`rkyv::Portable`), and a view needs one that threads may share.
+// SAFETY: its only field that has bytes is portable. The archive's targets lie in it, by distances. It is
+// `Send` and `Sync`, as they are: an archived type has no interior mutability (`rkyv::Portable`), and a view
+// needs one that threads may share.
 unsafe impl<T: 'static> Portable for DArchive<T> {
     const HAS_LINKS: bool = true;
 

@@ -53,7 +53,7 @@ impl<'de, T: Portable + Deserialize<'de>> Deserialize<'de> for DVec<T> {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<DVec<T>, A::Error> {
-                // Whoever wrote it may say any length: room is made for what comes.
+                // The file may claim any length: room is made as values arrive.
                 let mut row = DVec::new();
                 while let Some(value) = sequence.next_element()? {
                     row.try_push(value).map_err(|refused| A::Error::custom(refused.why))?;

@@ -66,7 +66,7 @@ impl Door {
         // Wakes the thread, also one that has not begun to wait.
         let _ = shutdown(&socket, Shutdown::Both);
         thread.thread().unpark();
-        // A panic there has said so, and is nobody's error.
+        // A panic there was reported, and is no error of this thread.
         let _ = thread.join();
     }
 }
@@ -74,7 +74,7 @@ impl Door {
 fn serve(heap: &'static Heap, socket: &UnixListener, is_closed: &AtomicBool) {
     while !is_closed.load(Ordering::SeqCst) {
         match socket.accept() {
-            // Who goes away in the middle has seen enough.
+            // An observer that disconnects in the middle has seen enough.
             Ok((visitor, _)) => drop(answer(heap, &visitor)),
             Err(why) if why.kind() == std::io::ErrorKind::Interrupted => {}
             Err(_) if is_closed.load(Ordering::SeqCst) => {}
@@ -92,7 +92,7 @@ fn answer(heap: &'static Heap, visitor: &UnixStream) -> std::io::Result<()> {
     let Ok(words) = postcard::to_extend(&said(heap), PROTOCOL.to_vec()) else { return Ok(()) };
     let mut rest = &words[..];
     while !rest.is_empty() {
-        // Whoever is gone must not end a process that lets itself be ended by that (SIGPIPE).
+        // A closed connection must not end a process that keeps the default action of SIGPIPE.
         match send(visitor, rest, SendFlags::NOSIGNAL) {
             Ok(sent) => rest = &rest[sent..],
             Err(Errno::INTR) => {}

@@ -80,7 +80,7 @@ fn doors() -> Result<Doors, RunningError> {
         if !is_process {
             continue;
         }
-        // Nobody's business, or gone.
+        // Another user's, or gone.
         let Ok(network) = fs::read_link(at.join("ns/net")) else { continue };
         if networks.insert(network)
             && let Ok(sockets) = fs::read_to_string(at.join("net/unix"))
@@ -228,7 +228,7 @@ fn hear(mut from: &UnixStream, rank: u32, until: Instant) -> Result<Said, Silenc
     from.set_nonblocking(false).map_err(|why| of_system(&why))?;
     let mut bytes = Vec::new();
     loop {
-        // Also who comes last is given a moment.
+        // Even the last rank gets a moment.
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(10));
         from.set_read_timeout(Some(left)).map_err(|why| of_system(&why))?;
         let mut piece = [0; 4096];

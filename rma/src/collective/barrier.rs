@@ -64,7 +64,7 @@ impl Collectives {
         let barrier = &standing.barrier;
         lock(&barrier.heard)[(BarrierName::decode(word).0 & 1) as usize][round as usize] =
             Some((token.from(), word));
-        // Whoever has the state looks again once this message was delivered.
+        // The thread that has the state looks again once this message was delivered.
         if let Ok(mut state) = barrier.state.try_lock() {
             barrier.advance(self, &mut state);
         }

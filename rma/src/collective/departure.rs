@@ -180,7 +180,7 @@ impl Departure {
         Ok(match &mut self.stage {
             Stage::New(text) => {
                 let bytes = text.bytes();
-                // What a message has room for is less over some conduits.
+                // Some conduits have smaller messages.
                 if bytes <= endpoint.medium_bytes_max() && credit.spend(to, bytes) {
                     if send(What::Whole, bytes as u64, Payload::Medium(text.part(0, bytes)))? {
                         return Ok(Attempt::Done);

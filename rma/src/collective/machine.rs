@@ -635,7 +635,7 @@ impl Machine {
 
     /// Finds a member that has called something else, if its header is there.
     pub(super) fn compare(&self, near: &Near) {
-        // Of pieces that were taken, and told, the cells may be used again.
+        // Cells of taken and reported pieces may be used again.
         if self.taken > 0 {
             return;
         }

@@ -229,7 +229,7 @@ impl Near {
     }
 
     fn is_last(&self, has_published: impl Fn(u32) -> bool) -> bool {
-        // Of two, the other one may wait for nothing else.
+        // With two members, the other one may wait for nothing else.
         if self.size == 2 {
             return true;
         }
@@ -306,7 +306,7 @@ impl Near {
     fn tell_finished(&self, state: &mut State) {
         let (finished, bytes) = match state.pending.front() {
             None => (state.next, state.finished_bytes),
-            // Of a long one, pieces are finished one by one.
+            // Pieces of a long one are finished one by one.
             Some(front) => {
                 let taken = front.machine.as_ref().map_or(0, |machine| machine.taken);
                 let bytes = front.machine.as_ref().map_or(0, |machine| machine.arena_bytes(self, taken));

@@ -206,7 +206,8 @@ impl Operation {
                 Err(TryLockError::WouldBlock) => return,
             };
             self.is_stirred.store(false, Ordering::SeqCst);
-            // Not begun here, or done: strings wait for their operation. Or it is run by who waits for it, who is woken.
+            // Not begun here, or done: strings wait for their operation. Or it is run by its waiting thread,
+            // which is woken.
             let Some(future) = run.as_mut() else { return };
             let is_ready = future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
             let is_sent = self.flush(engine);
@@ -325,7 +326,7 @@ impl Exchange {
         if !running.is_complete && standing.spoilt().is_none() {
             engine.endpoint.check_all(WHERE)?;
         }
-        // What has come last may be what spoils the team.
+        // The last arrival may be the one that spoils the team.
         running.is_complete &= standing.spoilt().is_none();
         match result.filter(|_| running.is_complete) {
             Some(value) => Ok(value),

@@ -168,7 +168,7 @@ impl Team {
 
     fn check_may_begin(&self) -> Result<()> {
         self.standing.check()?;
-        // Nothing is sent to who is not there any more.
+        // No message is sent to lost members.
         self.engine.endpoint.check_all(super::operation::WHERE)?;
         match self.engine.endpoint.in_handler() {
             true => Err(RmaError::Usage("a handler must not begin a collective".into())),
@@ -236,7 +236,7 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        // What is still on its way to a spoilt team would make an operation of an unknown one.
+        // Messages still in flight to a spoilt team would make an operation of an unknown one.
         if self.number() != ALL && self.standing.spoilt().is_none() {
             lock(&self.engine.standings).remove(&self.number());
         }

@@ -333,7 +333,7 @@ async fn run_by_messages(exchange: &Exchange, call: &TeamCall) {
         }
         (Pattern::Gather { root }, Some(from), _) => algorithm::give(exchange, root, Text::View(from)),
         (Pattern::AllGather, Some(from), Some(to)) => {
-            // What is written here while a block has not left must not be part of it.
+            // Bytes written here while a block has not left must not be part of it.
             let is_safe = from == block(to, me) || !from.overlaps(to);
             let text = if is_safe { Text::View(from) } else { from.read().into() };
             algorithm::give_all(exchange, |_| text.clone());

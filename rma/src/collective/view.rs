@@ -13,7 +13,7 @@ pub struct View {
     bytes: usize,
 }
 
-// SAFETY: who made the view has promised that the bytes are valid for any thread of the process.
+// SAFETY: the view's maker has promised that the bytes are valid for any thread of the process.
 unsafe impl Send for View {}
 // SAFETY: as above; the address itself is never changed.
 unsafe impl Sync for View {}

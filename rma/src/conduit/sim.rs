@@ -261,7 +261,7 @@ impl SimNetwork {
 
     fn ring(&self, peer: Peer) {
         let bell = &self.bells[peer.0 as usize];
-        // Without a descriptor nobody has ever slept.
+        // Without a descriptor no thread has ever slept.
         if let Some(descriptor) = bell.descriptor.get() {
             bell::ring(&bell.word, descriptor.as_fd());
         }
@@ -360,7 +360,7 @@ impl SimConduit {
         way.requests -= usize::from(direction == Direction::Request);
         let wake = std::mem::take(&mut way.room_wanted);
         if wake && network.options.timing.is_some() {
-            // Nobody sleeps: whoever drives the network is told.
+            // No thread sleeps: the driver of the network is told.
             let now = state.step;
             state.due.insert((now, from));
         }
@@ -482,7 +482,7 @@ impl Conduit for SimConduit {
         bell::prepare(&bell.word);
         let state = network.lock();
         let waiting = if network.options.steps_by_polling {
-            // Somebody must let the steps pass that these messages wait for.
+            // The steps that these messages wait for must pass.
             !state.inboxes[self.me.0 as usize].is_empty()
         } else {
             state.next_due(self.me, Traffic::Everything, network.capabilities.ordered).is_some()

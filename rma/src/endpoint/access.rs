@@ -146,7 +146,7 @@ impl Endpoint {
     #[inline(never)]
     unsafe fn get_elsewhere(&self, part: PinnedPart, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         self.check_may_wait(part, offset, bytes)?;
-        // SAFETY: the caller's promise; the wait ends after the operation, or nobody touches `to` any more.
+        // SAFETY: the caller's promise; the wait ends after the operation, or `to` is not used any more.
         unsafe { self.get_started(part, offset, to, bytes) }.and_then(|handle| self.wait_sync(handle))
     }
 

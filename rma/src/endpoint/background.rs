@@ -120,7 +120,8 @@ impl Endpoint {
     /// Has the thread look after what is in flight. Cheap while it does already.
     #[inline]
     pub(super) fn look_after_it(&self) {
-        // What was started comes first: either the thread finds it, or this finds that the thread has gone to sleep.
+        // The operation is started first: either the thread finds it, or this finds that the thread has gone
+        // to sleep.
         fence(Ordering::SeqCst);
         if !self.background.armed.load(Ordering::Relaxed) {
             self.arm_background();
@@ -224,7 +225,7 @@ impl Endpoint {
             return true;
         }
         if self.wait.has_sleeper() {
-            // It is woken by what comes. What it has sent since it made itself wakeable is not among that.
+            // It is woken by what comes. Bytes that it has sent since it made itself wakeable do not wake it.
             if let Err(error) = self.push_out() {
                 self.fail(error);
             }
@@ -306,7 +307,7 @@ fn look_after(endpoint: &Weak<Endpoint>) {
             let goes_on = ours.look(&mut seen);
             if !goes_on {
                 background.armed.store(false, Ordering::SeqCst);
-                // What was started before that was cleared found it set.
+                // Operations started before that was cleared found it set.
                 fence(Ordering::SeqCst);
                 let is_over = background.is_over.load(Ordering::SeqCst);
                 if is_over || (ours.check_failure().is_ok() && ours.has_in_flight()) {

@@ -84,7 +84,7 @@ impl BarrierName {
     pub fn with(self, other: Self) -> Self {
         match (self, other) {
             (Self::Carrying(a), Self::Carrying(b)) if a == b => self,
-            // Also with anonymous arrivals: who carries waits for what they do not bring.
+            // Even with anonymous arrivals: a carrying rank waits for payloads that they do not bring.
             (Self::Carrying(_), _) | (_, Self::Carrying(_)) => Self::Mismatch,
             (name, Self::Anonymous) | (Self::Anonymous, name) => name,
             (Self::Named(a), Self::Named(b)) if a == b => self,
@@ -298,7 +298,8 @@ impl Barrier {
     /// Returns the combined name of all arrivals of the group, once all are there.
     #[inline]
     fn group_arrived(&self, epoch: u64) -> Option<BarrierName> {
-        // Of none that have arrived nothing is known: a barrier that carries something does not go with anonymous ones.
+        // If none has arrived nothing is known: a barrier that carries something does not go with anonymous
+        // ones.
         let mut together = None;
         for &member in &self.group {
             let word = self.shared.member(member).arrived[(epoch & 1) as usize].load(Ordering::Acquire);
@@ -344,9 +345,10 @@ impl Endpoint {
                 }
                 let word = &barrier.shared.member(index).arrived[(epoch & 1) as usize];
                 word.store(name.encode(epoch), Ordering::Release);
-                // The last to arrive wakes those who sleep. Of three and more, two that arrive at the same time must not
-                // both miss the other. Of two, one that sleeps misses only this rank, and has looked after it said that
-                // it would sleep: no fence is needed beyond the one in ringing.
+                // The last to arrive wakes the sleeping ranks. With three and more, two that arrive at the
+                // same time must not both miss the other. With two, one that sleeps misses only this rank,
+                // and has looked after it said that it would sleep: no fence is needed beyond the one in
+                // ringing.
                 let is_last = barrier.group.len() <= 2 || {
                     fence(Ordering::SeqCst);
                     barrier.group_arrived(epoch).is_some()

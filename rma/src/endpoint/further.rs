@@ -311,7 +311,7 @@ fn on_learn(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
 fn on_forget(token: &Token<'_>, arguments: &[u32], _: Arrived<'_>) {
     let &[low, high, region] = arguments else { return token.refuse("a malformed end of a part") };
     let endpoint = token.endpoint();
-    // A rank can speak of its own only: whoever asks is the owner.
+    // A rank can speak of its own only: the requester is the owner.
     let owner = token.from();
     match endpoint.served_part(owner, owner, region) {
         Ok(part) if part.region.further_index().is_some() => endpoint.forget_part(part),

@@ -152,8 +152,8 @@ fn with_copy(direction: Direction, source: &Source<'_>, handle: impl Fn(MediumPa
             buffer.resize(lines, Line::default());
         }
         let address = buffer.as_mut_ptr().cast::<u8>();
-        // SAFETY: the buffer is long enough, and this call's alone; the source is valid during the send. Where no whole words are asked
-        // for, the C library's copy may be used, which is faster from 16 KiB on.
+        // SAFETY: the buffer is long enough, and this call's alone; the source is valid during the send. If
+        // whole words are not required, the C library's copy may be used, which is faster from 16 KiB on.
         let bytes = unsafe {
             if source.is_contended() {
                 copy(source.address(), address, source.bytes());

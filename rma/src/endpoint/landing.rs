@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn bytes_land_from_one_peer_until_it_has_answered() {
         let layout = Layout::blocks(3, 3);
-        // What is sent to a landing: by whom, where, how much; and whether it is taken.
+        // Messages to a landing: sender, place and size; and if it is accepted.
         let cases = [(0, 8, true), (4, 8, false), (u64::MAX, 8, false), (0, 17, false)];
         for (sender, at, bytes, is_right) in
             cases.map(|(at, bytes, right)| (1, at, bytes, right)).into_iter().chain([(2, 0, 8, false)])

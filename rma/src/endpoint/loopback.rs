@@ -20,8 +20,8 @@ use vgas_shm::spin::SpinLock;
 pub(super) unsafe fn copy_within_process(source: Source<'_>, to: *mut u8) {
     let (from, bytes) = (source.address(), source.bytes());
     let overlap = from.addr().abs_diff(to.addr()) < bytes;
-    // SAFETY: the destination is the caller's duty; the source is valid during the send. Where the two share bytes of a segment, they are
-    // copied as is allowed then.
+    // SAFETY: the destination is the caller's duty; the source is valid during the send. If the two share
+    // bytes of a segment, they are copied as is allowed then.
     unsafe { if overlap { std::ptr::copy(from, to, bytes) } else { copy(from, to, bytes) } };
 }
 

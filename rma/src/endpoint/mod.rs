@@ -570,7 +570,7 @@ impl Endpoint {
                 return Err(RmaError::Usage(format!("no conduit of {:?} reaches {to}", self)));
             }
         };
-        // What goes through shared memory is counted there.
+        // Messages through shared memory are counted there.
         self.counters.sent(carrier, sent, message);
         Ok(sent)
     }
@@ -676,7 +676,8 @@ impl Endpoint {
         if let Some(network) = self.network.as_ref().filter(|_| is_turn)
             && let Some(_delivering) = self.begin_delivery()
         {
-            // Read again under the lock: whoever failed the endpoint may be waiting for us to leave (see `operation`).
+            // Read again under the lock: the thread that failed the endpoint may be waiting for us to leave
+            // (see `operation`).
             self.check_failure()?;
             let brought = match network.poll(&EndpointSink(self), traffic) {
                 Ok(brought) => brought,
@@ -752,7 +753,8 @@ impl Endpoint {
 
     #[cold]
     fn failure(&self) -> Result<()> {
-        // No lock: who has spoilt the heap that this lies in must get an error and not wait for ever.
+        // No lock: a process that has corrupted the heap that this lies in must get an error and not wait for
+        // ever.
         let is_failed = self.failed.load(Ordering::Acquire);
         match self.failure.get() {
             Some(error) => Err(error.duplicate()),

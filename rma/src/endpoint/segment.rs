@@ -228,7 +228,7 @@ impl Endpoint {
 
     /// Notes how large another rank's part of the first segment is.
     pub(super) fn know_first(&self, rank: Rank, bytes: u64) {
-        // What shared memory says needs no message.
+        // Sizes in shared memory need no message.
         if self.segments.near(rank).is_none()
             && let Some(window) = self.segments.windows.get(rank.0 as usize)
         {
@@ -389,8 +389,8 @@ impl Endpoint {
                 let memory = domain.map(owner, RegionId::SEGMENT).ok().filter(|_| !used.is_empty())?;
                 Some(memory.span(used.start as usize, (used.end - used.start) as usize))
             }
-            // Blocks come from agents only. A card does not ask before each write, as a guard does: who has access is trusted
-            // with all of them.
+            // Blocks come from agents only. A card does not check each write, as a guard does: a peer with
+            // access is trusted with all of them.
             (RegionId::BLOCKS, _) if owner == self.me && self.layout.rank_of_peer(from).is_none() => {
                 self.domain.as_ref()?.map(owner, region).ok().map(whole)
             }

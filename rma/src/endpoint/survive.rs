@@ -220,7 +220,7 @@ impl Endpoint {
     pub(super) fn weigh(&self, error: RmaError) -> Result<()> {
         let peer = match &error {
             RmaError::PeerLost { peer, .. } => *peer,
-            // What comes from there is not believed, either.
+            // Messages from there are not believed, either.
             RmaError::Protocol { peer: Some(peer), .. } if self.is_gone(*peer) => return Ok(()),
             _ => return Err(error),
         };

@@ -111,7 +111,7 @@ impl<'a> Token<'a> {
             }
         };
         let sent = match sent {
-            // Nobody waits for it any more.
+            // It has no waiters any more.
             Ok(Sent::Busy) | Err(RmaError::PeerLost { .. }) if self.endpoint.is_broken(self.from) => {
                 Sent::Accepted
             }

@@ -254,7 +254,7 @@ impl Endpoint {
             let _parked = Parked::begin(&self.wait.parked);
             let generation = parking.generation;
             drop(parking);
-            // Pairs with the light half of those who change something and then look for parked threads.
+            // Pairs with the light half of threads that change something and then look for parked ones.
             fence::heavy();
             if let Some(done) = self.park(generation, deadline, condition)? {
                 return Ok(done);
@@ -323,7 +323,7 @@ impl Endpoint {
         let most = sleeps.most();
         if self.arm_for(most.is_some()) {
             self.wait.wake_parked();
-            // Work goes on by what wakes this thread from now on; what happened before has woken nobody.
+            // Work goes on by events that wake this thread from now on; earlier ones have woken no thread.
             self.advance_work(Extent::All);
             if condition() {
                 self.disarm();
@@ -404,7 +404,7 @@ impl Endpoint {
     /// after something that they wait for was changed by other means than a message.
     #[inline]
     pub fn notify_local(&self) {
-        // Its fence comes before the look at who is parked, too.
+        // Its fence comes before the look for parked threads, too.
         self.wake_sleeper();
         if self.wait.parked.load(Ordering::Relaxed) > 0 {
             self.wait.wake_parked();
@@ -468,7 +468,7 @@ impl Endpoint {
                 smp.disarm();
             }
         }
-        // What is the reason may have come over the network.
+        // The cause may have come over the network.
         self.network_silence.store(0, Ordering::Relaxed);
         bell::finish(&self.wait.sleeping, self.wait.waker.as_fd(), &self.wait.waker_pending);
         false

@@ -155,8 +155,8 @@ fn between_segments(fabric: &dyn Fabric) {
             endpoint.barrier().unwrap();
             check(2 * PART + 3, seed(other, 0), bytes);
             check(3 * PART + 5, seed(other, 1), bytes);
-            // And back, over the bytes that were the source.
-            // SAFETY: the destination lies in the attached segment, and nobody else uses it until the get has ended.
+            // And back, over the bytes that were the source. SAFETY: the destination lies in the attached
+            // segment, and is not used otherwise until the get has ended.
             let get = unsafe { endpoint.get_nb(other, 3 * PART + 5, source(1), bytes) }.unwrap();
             endpoint.wait_sync(get).unwrap();
             check(PART + 1, seed(rank, 1), bytes);

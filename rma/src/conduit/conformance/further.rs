@@ -185,7 +185,7 @@ fn between_parts(endpoint: &Endpoint, region: RegionId, rank: Rank, stripe: u64)
     let own = |offset| endpoint.part_address((region, rank), offset).expect("the own part");
     let mut content = vec![0; half];
     endpoint.get((region, rank), first, &mut content).unwrap();
-    // SAFETY: both halves lie in the attached part, and nobody else uses this stripe.
+    // SAFETY: both halves lie in the attached part, and this stripe has no other users.
     unsafe {
         let put = endpoint.put_nb_bulk((region, next), first, own(first), half).unwrap();
         endpoint.wait_sync(put).unwrap();

@@ -107,7 +107,7 @@ fn carried(fabric: &dyn Fabric) {
             let refused = endpoint.barrier_with(&[0; CARRIED_BYTES_MAX + 1]);
             assert!(matches!(refused, Err(RmaError::Usage(_))), "{refused:?}");
             assert!(endpoint.barrier_notify(BarrierName::Carrying(0)).is_err());
-            // Who carries and who does not hear of each other.
+            // A carrying and a plain member learn of each other.
             if ranks > 1 {
                 let outcome = if rank.0 == 0 {
                     endpoint.barrier()
@@ -146,7 +146,7 @@ fn collectives(fabric: &dyn Fabric) {
         };
         Job::new(fabric, ranks, register).run(|endpoint, _| {
             let engine = engines.lock().unwrap()[&endpoint.me()].clone();
-            // Of the first, members that share memory use the board; of the second, none does.
+            // In the first team, members that share memory use the board; in the second, none does.
             for team in [engine.world().unwrap(), engine.internal_world().unwrap()] {
                 let large = (endpoint.medium_bytes_max() * 2 + 17) / STEP_BYTES;
                 for round in 0..20 {

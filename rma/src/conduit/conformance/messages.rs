@@ -428,7 +428,7 @@ fn inline(fabric: &dyn Fabric) {
     job.run(|endpoint, rank| {
         endpoint.attach_segment(super::SEGMENT_BYTES).unwrap();
         let (me, mine) = (endpoint.me(), &seen[rank.0 as usize]);
-        // What waits comes first.
+        // The waiting message comes first.
         endpoint.request(me, REQUEST, &[1], Payload::Short).unwrap();
         assert_eq!(mine.requests(), 0);
         endpoint.request_inline(REQUEST, &[2], &Payload::Short).unwrap();
@@ -529,7 +529,7 @@ fn withheld(fabric: &dyn Fabric) {
             };
             endpoint.request(to, REQUEST, &[number], payload).unwrap();
         }
-        // What the endpoint does for itself goes on.
+        // The endpoint's own messages go on.
         let (other, place) = (Rank(to.0), u64::from(MESSAGES) * 64);
         for round in 0..20 {
             let (bytes, mut found) = (pattern(round, 5000), vec![0; 5000]);
@@ -576,7 +576,8 @@ fn reply_rules(fabric: &dyn Fabric) {
         assert!(endpoint.register(OTHER, |_, _, _| ()).is_err(), "too late");
         if rank.0 == 0 {
             endpoint.request(Peer(1), REQUEST, &[], Payload::Short).unwrap();
-            // What the other rank counts after its reply wakes nobody here; it is looked at when all have met.
+            // Counts of the other rank after its reply wake no thread here; they are checked when all have
+            // met.
             endpoint.wait_until(None, || answered.load(Ordering::SeqCst)).unwrap();
         }
     });

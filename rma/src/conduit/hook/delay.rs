@@ -263,10 +263,10 @@ impl Delay {
     }
 
     fn arm_by(&self, arm: impl FnOnce(&dyn Conduit) -> bool) -> bool {
-        // Somebody polls at this moment: what it finds may be what the caller waits for.
+        // Another thread is polling: it may find the message that the caller waits for.
         let Some(turn) = self.turn.take() else { return false };
         let traffic = if turn.nested { Traffic::RepliesOnly } else { Traffic::Everything };
-        // What begins its way, or becomes due, from now on rings the alarm.
+        // Messages that begin their way, or become due, from now on ring the alarm.
         self.lock().next_due(traffic).is_none() && arm(&*self.inner)
     }
 

@@ -22,7 +22,7 @@ impl IbvConduit {
         if slot.get().is_none() {
             let connection = Connection::new(&self.shared, peer)?;
             let place = connection.place;
-            // Before anybody finds the connection, who may hear from the peer at this moment.
+            // Before any other thread finds the connection, since it may hear from the peer at this moment.
             let door = self.manager.as_ref().map(|manager| manager.door(peer)).transpose()?;
             self.by_number.write().unwrap_or_else(PoisonError::into_inner).insert(place.number, peer);
             self.known.write().unwrap_or_else(PoisonError::into_inner).push(peer);

@@ -638,7 +638,7 @@ impl Connection {
                 shared.staging.free(slots);
                 continue;
             };
-            // Who is told may want to send.
+            // The notified threads may want to send.
             drop(sender);
             if result.is_ok() {
                 result = end(ends, slots.as_ref().map_or(0, Slots::offset));

@@ -114,7 +114,7 @@ fn select(
     if let Some(name) = device {
         let state = devices.iter().find(|state| state.name == name);
         let found = state.and_then(best_port).map(|port| port.number);
-        // Whether there is such a device and port is seen when it is opened.
+        // Opening it shows if there is such a device and port.
         return Ok((name.to_owned(), found.or(port).unwrap_or(1)));
     }
     let candidates: Vec<_> = devices

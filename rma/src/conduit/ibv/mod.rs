@@ -608,7 +608,7 @@ impl Conduit for IbvConduit {
     }
 
     fn arm(&self) -> bool {
-        // Somebody polls at this moment: what it finds may be what the caller waits for.
+        // Another thread is polling: it may find the message that the caller waits for.
         let Some(turn) = self.turn.take() else { return false };
         let held = self.held.load(Ordering::Acquire) > 0;
         let parked = held || (!turn.nested && self.parked.load(Ordering::Acquire) > 0);
@@ -616,7 +616,7 @@ impl Conduit for IbvConduit {
         if parked || !inbox.is_empty() || self.shared.queues.request_event().is_err() {
             return false;
         }
-        // What came before the event was asked for brings none.
+        // Completions before the event was requested bring none.
         inbox.fill(&self.shared.queues).is_ok() && inbox.is_empty() && self.notices.tcp.arm()
     }
 

@@ -447,7 +447,7 @@ impl Connection {
             let mut packet = self.packet(shared, sender);
             packet::put(name, offset + at as u64, &mut packet);
             gather(source.part(at, bytes), &mut packet);
-            // What has begun is finished, from the queue if need be.
+            // A message that has begun is finished, from the queue if need be.
             if !self.emit(shared, sender, packet, at == 0, 0)? {
                 return Ok(false);
             }

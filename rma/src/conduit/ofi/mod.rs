@@ -529,7 +529,7 @@ impl Conduit for OfiConduit {
     }
 
     fn arm(&self) -> bool {
-        // Somebody polls at this moment: what it finds may be what the caller waits for.
+        // Another thread is polling: it may find the message that the caller waits for.
         let Some(turn) = self.turn.take() else { return false };
         let held = self.held.load(Ordering::Acquire) > 0;
         let parked = held || (!turn.nested && self.parked.load(Ordering::Acquire) > 0);
@@ -558,7 +558,7 @@ impl Conduit for OfiConduit {
         let Some(_turn) = self.turn.take() else { return };
         let mut naps = 0;
         loop {
-            // What fails here is the end of a connection, which is what is being asked for.
+            // A failure here is the end of a connection, which is the condition in question.
             let heard = self.poll_connecting();
             let mut waits = false;
             for connection in self.known_connections() {

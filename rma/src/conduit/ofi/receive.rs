@@ -189,7 +189,7 @@ impl OfiConduit {
         let reason = self.shared.wire.explain(error);
         let unsure: Vec<_> =
             self.known_connections().filter(|c| c.lost().is_none() && c.is_unsure()).collect();
-        // Of a peer that has ended that is to be expected.
+        // For a peer that has ended that is to be expected.
         if unsure.is_empty() || unsure.iter().any(|c| self.notices.tcp.has_left(c.peer)) {
             tracing::debug!("a packet has failed: {reason}");
             return Ok(());
@@ -243,7 +243,7 @@ impl OfiConduit {
                 return self.violation(connection, "more packets than were acknowledged").map(|()| 0);
             }
         }
-        // What followed goes after it, also where a handler of this one polls.
+        // Later packets are delivered after it, even if a handler of this one polls.
         let mut inbox = lock(&self.inbox);
         if receiver.is_none() {
             inbox.kept.push_back((connection.peer, head.number, body.to_vec()));

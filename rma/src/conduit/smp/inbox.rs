@@ -193,7 +193,7 @@ impl Inbox {
             while rest != 0 {
                 let member = index * 64 + rest.trailing_zeros() as usize;
                 rest &= rest - 1;
-                // A bit that stands for nobody, or for this process, was not set by a producer and means nothing.
+                // A bit without a member, or for this process, was not set by a producer and means nothing.
                 if let Some(Some(source)) = self.sources.get_mut(member) {
                     source.silent_polls = 0;
                     self.marked.push(member);

@@ -250,7 +250,7 @@ impl SmpConduit {
             self.announce(index, link);
             return Ok(Sent::Accepted);
         }
-        // What keeps a reply, counts a lack of room, and refuses too many arguments.
+        // It keeps a reply, counts a lack of room, and refuses too many arguments.
         self.try_send_record(index, link, &Message { direction, handler, arguments, payload: Payload::Short })
     }
 
@@ -457,7 +457,7 @@ impl Conduit for SmpConduit {
 
 impl SmpConduit {
     fn arm_by(&self, prepare: fn(&AtomicU32)) -> bool {
-        // Somebody polls at this moment: what it finds may be what the caller waits for.
+        // Another thread is polling: it may find the message that the caller waits for.
         let Some(mut inbox) = self.inbox.try_lock() else { return false };
         prepare(&self.sleeping[self.me]);
         inbox.rebuild_marks(&self.marks);
@@ -466,8 +466,8 @@ impl SmpConduit {
             both.is_some_and(|(source, link)| source.has_deliverable(link))
         });
         drop(inbox);
-        // Room for replies that wait may have come while nobody was to be rung. Behind them are requests. What is wrong with a
-        // link, the next poll says.
+        // Room for waiting replies may have come while no rings were requested. Behind them are requests. The
+        // next poll reports errors of a link.
         let any = waiting || (self.has_unsent() && !matches!(self.flush_replies(), Ok(0)));
         if any {
             self.disarm();

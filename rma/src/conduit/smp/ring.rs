@@ -534,8 +534,7 @@ mod tests {
                     RecordBody::Medium(address, bytes) => {
                         assert_eq!(address.addr() % PAYLOAD_ALIGN, 0);
                         assert_eq!(consumer.medium_of(&record, &scratch), payload);
-                        // As a handler may.
-                        // SAFETY: the record was not given back; nobody else looks there.
+                        // As a handler may. SAFETY: the record was not given back, and has no other readers.
                         unsafe { std::ptr::write_bytes(address, random.below(256) as u8, bytes) };
                     }
                     RecordBody::Long(bytes) => {

@@ -154,7 +154,7 @@ impl Connection {
             if let Some(loan) = self.try_send(message, lent)? {
                 return Ok(Some(loan));
             }
-            // Whoever makes room either finds this, or has made it before this is asked.
+            // A thread that makes room either finds this, or has made it before this is asked.
             self.refused.store(true, Ordering::SeqCst);
             if !self.has_room_again() {
                 return Ok(None);
@@ -255,7 +255,7 @@ impl Connection {
         mut done: usize,
     ) -> io::Result<()> {
         let total = head.len() + payload.bytes();
-        // With older bytes waiting, or nothing taken at all, nobody is reading at the moment.
+        // With older bytes waiting, or nothing taken at all, the other side is not reading at the moment.
         let is_taken = done > 0 || head.is_empty();
         let mut tries = if sender.waiting() == 0 && is_taken { TRIES_BEFORE_COPY } else { 0 };
         while done < total && tries > 0 {
@@ -329,7 +329,7 @@ impl Connection {
         self.deliveries_awake.store(0, Ordering::Relaxed);
         match sender.watched {
             Watched::No | Watched::Arrivals if self.wants_room() => {
-                // Somebody else may send the rest: the watch must still be ended, by the next poll.
+                // Another thread may send the rest: the watch must still be ended, by the next poll.
                 self.blocked.store(true, Ordering::Release);
                 self.set_watched(&mut sender, poller, Watched::ArrivalsAndRoom)
             }

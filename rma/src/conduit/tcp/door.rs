@@ -316,7 +316,7 @@ impl Door {
             Err(failure) => {
                 let Some(visitor) = self.visitors.remove(index) else { return };
                 match failure {
-                    // So do peers whose attempt crossed ours, scanners, and those who only ask whether the port is open.
+                    // So do peers whose attempt crossed ours, scanners, and probes of the port.
                     Failure::Closed => tracing::debug!("{} has left: {failure}", visitor.address),
                     _ => self.warn(format_args!("dropped a connection from {}: {failure}", visitor.address)),
                 }

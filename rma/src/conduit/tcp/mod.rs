@@ -239,7 +239,7 @@ impl TcpConduit {
     /// Pushes out what waits, and tells those whose requests were refused when there is room again.
     fn flush_connection(&self, connection: &Connection) {
         if connection.wants_room() {
-            // What cannot be sent now shows as the loss of the peer when the end of its stream has been read.
+            // A failed send shows as the loss of the peer when the end of its stream has been read.
             let _ = connection.flush(self.table.poller());
         }
         if connection.has_room_again() {
@@ -333,13 +333,15 @@ impl TcpConduit {
             return Ok(None);
         }
         let sent = connection.send(message, lent).map_err(|error| {
-            // What the peer sent before it went away can still be read; a poll will see the end after that.
+            // Messages that the peer sent before it went away can still be read; a poll will see the end
+            // after that.
             self.table.lost(to, "sending", connection.lost().unwrap_or(&error.to_string()))
         })?;
         self.note_unsent(connection);
         if sent != Some(Loan::NONE) && self.table.has_sleepers() {
-            // Who has prepared to sleep may try once more, or has to send the rest of a loan, and what is watched was decided
-            // before that. An error is the end of the connection, which a read reports.
+            // A thread that has prepared to sleep may try once more, or has to send the rest of a loan, and
+            // the watched events were decided before that. An error is the end of the connection, which a
+            // read reports.
             let _ = connection.watch(self.table.poller());
         }
         Ok(sent)
@@ -425,7 +427,7 @@ impl Conduit for TcpConduit {
                 visit(connection)?;
             }
         }
-        // What epoll does not know: messages that were received and not delivered, and bytes that wait for room.
+        // epoll does not know messages that were received and not delivered, and bytes that wait for room.
         self.table.open_from(0).filter(|c| c.has_left() || c.wants_room()).try_for_each(&mut visit)?;
         Ok(count)
     }

@@ -193,7 +193,7 @@ impl Receiver {
                     return Ok(Some(Arrival { head, payload: Contents::Placed(target) }));
                 }
                 if sink.is_gone(connection.peer) {
-                    // Who waited for it was told that it does not come, and may have freed the memory.
+                    // Its requester was told that it does not come, and may have freed the memory.
                     return Err(Trouble::Protocol("a payload that nobody waits for any more".into()));
                 }
                 let read = self.fill_target(connection, &mut target);

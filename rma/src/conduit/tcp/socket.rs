@@ -169,7 +169,7 @@ thread_local! {
 /// Splits a payload into the part to send at once and the rest.
 pub(super) fn split(payload: Source<'_>) -> (Source<'_>, Source<'_>) {
     let at = match payload.is_contended() {
-        // Where a word ends.
+        // The end of a word.
         true => payload.bytes().min(COPIED_BYTES - payload.address().addr() % size_of::<u64>()),
         false => payload.bytes(),
     };

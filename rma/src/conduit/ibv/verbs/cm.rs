@@ -277,7 +277,7 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // SAFETY: rule 2. Its events were acknowledged as they came, so this waits for nobody.
+        // SAFETY: rule 2. Its events were acknowledged as they came, so this does not wait.
         unsafe { (self.channel.library.rdma_destroy_id)(self.raw.as_ptr()) };
     }
 }

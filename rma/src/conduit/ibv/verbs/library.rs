@@ -104,7 +104,7 @@ pub(super) fn verbs() -> Result<&'static Verbs, &'static str> {
 pub(super) fn cm() -> Result<&'static Cm, &'static str> {
     static CM: OnceLock<Result<Cm, String>> = OnceLock::new();
     let find = || {
-        // ibv_fork_init comes before everything else, whoever calls it.
+        // ibv_fork_init comes before everything else, in every caller.
         verbs()?;
         find(CM_NAMES, Cm::load, CM_REMEDY)
     };

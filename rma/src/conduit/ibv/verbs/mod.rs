@@ -104,7 +104,7 @@ impl Context {
             let domain = NonNull::new(unsafe { (verbs.ibv_alloc_pd)(raw.as_ptr()) });
             let Some(domain) = domain else {
                 let error = last_error(format!("make a protection domain on {name}"));
-                // SAFETY: rule 2: opened above, and given to nobody.
+                // SAFETY: rule 2: opened above, and not shared.
                 unsafe { (verbs.ibv_close_device)(raw.as_ptr()) };
                 return Err(error);
             };
@@ -221,7 +221,7 @@ fn with_devices<T>(
     let list = unsafe { (verbs.ibv_get_device_list)(&mut count) };
     if list.is_null() {
         let error = std::io::Error::last_os_error();
-        // A kernel without RDMA has no devices, as other machines have none: who asks says what that means.
+        // A kernel without RDMA has no devices, as other machines have none: the caller decides about that.
         return match error.kind() {
             std::io::ErrorKind::Unsupported => look(verbs, &[]),
             _ => Err(RmaError::io("list the RDMA devices (is the module ib_uverbs loaded?)", error)),

@@ -205,7 +205,7 @@ fn ask() -> Result<Vec<Offer>, String> {
     }
     let mut offers = Vec::new();
     while let Some(info) = NonNull::new(first) {
-        // SAFETY: rules 1, 2: a list that the library made and nobody frees.
+        // SAFETY: rules 1, 2: a list that the library made and that is not freed.
         first = unsafe { info.as_ref() }.next;
         offers.extend(Offer::of(info).filter(|offer| offer.prefix_bytes == 0));
     }

@@ -75,7 +75,7 @@ struct Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: rule 2: each was opened once, after those that follow here, and nobody else has them.
+        // SAFETY: rule 2: each was opened once, after those that follow here, and they have no other users.
         unsafe {
             if let Some(ep) = self.ep {
                 close(ep.as_ptr().cast(), "an endpoint");
@@ -309,7 +309,7 @@ impl Port {
     fn receive(&self, slot: u32) -> Result<Posted> {
         let context = self.contexts.of(self.requests + slot);
         let address = self.inbox.place(slot as usize * self.slot_bytes, self.slot_bytes);
-        // SAFETY: rules 1 to 4: nobody looks at the slot while it is posted.
+        // SAFETY: rules 1 to 4: the slot is not read while it is posted.
         let code = unsafe {
             let descriptor = self.inbox.descriptor();
             (self.calls.recv)(
@@ -490,7 +490,7 @@ fn enable(ep: NonNull<raw::Ep>, cq: NonNull<raw::Cq>, av: NonNull<raw::Av>) -> R
     let bind = entry!(ops, Ops, bind).ok_or(-libc::ENOSYS)?;
     let control = entry!(ops, Ops, control).ok_or(-libc::ENOSYS)?;
     let checked = |code| if code == 0 { Ok(()) } else { Err(code) };
-    // SAFETY: rules 1, 2: all three live, and nobody else has them yet.
+    // SAFETY: rules 1, 2: all three live, and they have no other users yet.
     unsafe {
         checked(bind(object, av.as_ptr().cast(), 0))?;
         checked(bind(object, cq.as_ptr().cast(), FI_TRANSMIT | FI_RECV))?;

@@ -325,7 +325,7 @@ impl Receiver {
         if !self.greeted {
             let start = self.buffer.len().min(PREAMBLE.len());
             let is_whole = start == PREAMBLE.len();
-            // Of the build is spoken when all of it has come.
+            // The build is compared when all of it has come.
             let checked = if is_whole { start } else { start.min(VERSIONED_BYTES) };
             if self.buffer[..checked] != PREAMBLE[..checked] {
                 return Err(greeting_error(&self.buffer));

@@ -89,7 +89,7 @@ fn passed_on_signals() -> Result<Signals> {
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     let (read, write) = UnixStream::pair().map_err(io)?;
     let wanted = PASSED_ON.iter().filter(|&&signal| ignored >> (signal - 1) & 1 == 0);
-    // Of daemons that are stopped; those that end close their channels.
+    // Signals of stopped daemons; daemons that end close their channels.
     SignalDelivery::with_pipe(read, write, SignalOnly, wanted.chain(&[SIGCHLD])).map_err(io)
 }
 
@@ -252,7 +252,7 @@ impl<'a> Launcher<'a> {
         } else {
             None
         };
-        // Where domains have something in common, one process must make them.
+        // If domains have something in common, one process must make them.
         let mut first: Option<Domain> = None;
         let terminal = std::io::stdin().is_terminal();
         let input = match spec.input {
@@ -295,7 +295,7 @@ impl<'a> Launcher<'a> {
                 directory: directory.clone(),
                 output: match remote || spec.label {
                     true => Output::Forward,
-                    // Whoever watches a terminal sees progress bars there, which programs draw on terminals alone.
+                    // Users at a terminal see progress bars there, which programs draw on terminals alone.
                     false if std::io::stderr().is_terminal() => Output::Inherit,
                     false => Output::ForwardErrors,
                 },
@@ -555,7 +555,7 @@ impl<'a> Launcher<'a> {
                 self.finalise_if_all();
             }
             FromNode::Exited(exit) => self.on_exit(index, exit),
-            // Those who are left behind may complain before they are ended.
+            // Ranks that are left behind may complain before they are ended.
             FromNode::Abort { .. } if self.exiting.is_some() => {}
             // All ranks have ended well, and the agents leave one after the other: what one sees of another's end is no failure. An
             // end that is one shows by itself.
@@ -667,7 +667,7 @@ impl<'a> Launcher<'a> {
         let all = self.layout.ranks() - self.lost_ranks();
         let exiting = self.exiting.get_or_insert(new);
         exiting.ranks += 1;
-        // What those say who were asked to follow is about this exit, not about the job.
+        // Reports of ranks that were asked to follow are about this exit, not about the job.
         if exiting.code == 0 && !exiting.asked {
             exiting.code = code;
         }

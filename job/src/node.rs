@@ -267,7 +267,7 @@ impl Node {
         let result = self.event_loop(&mut channel, service);
         let line = result.as_ref().err().map(RmaError::to_string);
         let line = line.unwrap_or_else(|| "the process that leads the job has ended".into());
-        // The launcher says why. It may be what is gone: then nobody needs to be told.
+        // The launcher says why. It may be gone itself: then there is no receiver.
         let result = result.or_else(|error| fail(&mut channel, &error.to_string(), 1).or(Ok(1)));
         self.dismiss_guests(&Why { line: Some(line), code: 1 });
         self.end(true, &Why::default());
@@ -339,7 +339,7 @@ impl Node {
         }
         let until = Instant::now() + TERMINATION_GRACE;
         loop {
-            // What they say now is too late.
+            // Their messages are too late now.
             guests.retain_mut(|guest| guest.receive().is_ok() && guest.channel.is_some());
             let left = until.saturating_duration_since(Instant::now());
             if guests.is_empty() || left.is_zero() {
@@ -444,7 +444,7 @@ impl Node {
                 });
             }
             ToNode::End { at_once, why } => {
-                // What has happened before is not our doing.
+                // Earlier exits are not our doing.
                 self.take_exits(channel)?;
                 self.end(at_once, &why);
             }
@@ -708,7 +708,7 @@ impl Node {
             if !self.ranks[index].take_exit(self.ending)? {
                 continue;
             }
-            // What it said before it ended (a reason) comes before the report that it has.
+            // Messages before its end (a reason) come before the report that it has ended.
             if let Ok(messages) = self.ranks[index].receive() {
                 for message in messages {
                     self.on_rank(index, message, channel)?;

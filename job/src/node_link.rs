@@ -224,7 +224,7 @@ impl NodeLink {
         let exit = if reason.is_none() { self.exit_within(EXIT_TIMEOUT / 4) } else { None };
         let text = self.last_words();
         self.phase = Phase::Over;
-        // What was never ready is not known by its number yet, in a job of one.
+        // A node that was never ready is not known by its number yet, in a job of one.
         let it = if was_ready { String::new() } else { format!("the daemon on {} ", self.host) };
         // Behind an ssh that is killed, the daemon sees the end of its channel, and ends soon after.
         let _ = shutdown(self.channel.sender.file(), Shutdown::Both);
@@ -317,7 +317,7 @@ impl NodeLink {
                 Some(exit_of(status))
             }
             Ok(None) => None,
-            // Somebody else has waited for it.
+            // It was reaped elsewhere.
             Err(_) => {
                 self.reaped = true;
                 None

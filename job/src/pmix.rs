@@ -130,7 +130,7 @@ impl Session {
         let mut me = Process { namespace: [0; NAMESPACE_BYTES], rank: 0 };
         // SAFETY: rules 1 and 4; no attributes.
         let code = unsafe { (functions.init)(&raw mut me, ptr::null_mut(), 0) };
-        // What is not text would be read beyond its end.
+        // A name without its end would be read beyond it.
         me.namespace[NAMESPACE_BYTES - 1] = 0;
         let session = Self { functions, me };
         session.checked(code, "PMIx_Init")?;

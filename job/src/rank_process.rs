@@ -258,7 +258,7 @@ impl RankProcess {
         let message = ToRank::Ended(why.clone());
         match &mut self.hold {
             Hold::Child { .. } => self.signal(Signal::TERM),
-            // Whoever is gone needs no telling.
+            // A rank that is gone needs no telling.
             Hold::Guest { lifeline: Some(lifeline), .. } => drop(lifeline.send(&message)),
             Hold::Guest { lifeline: None, .. } => self.send(&message, Vec::new()),
         }
@@ -354,7 +354,7 @@ impl RankProcess {
             (Hold::Child { .. }, Some(pid)) => pid,
             (Hold::Guest { finished, .. }, _) => {
                 let (finished, gone) = (*finished, self.channel.is_none());
-                // Whoever has said so is not missed.
+                // A rank that has announced it is not missed.
                 let well = finished || self.progress.finalised || self.progress.exits;
                 let exit = if well { Exit::Code(0) } else { Exit::Unseen };
                 let ended = finished || gone;

@@ -45,8 +45,7 @@ pub(crate) fn spawn_rank(
     let hook = move || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         if rustix::process::getppid() != Some(daemon) {
-            // Nobody is left to hear of an error.
-            // SAFETY: async-signal-safe.
+            // An error has no receiver. SAFETY: async-signal-safe.
             unsafe { libc::_exit(1) };
         }
         let group = -rustix::process::getpid().as_raw_nonzero().get();
@@ -93,7 +92,7 @@ pub(crate) fn take_control_socket() -> Result<OwnedFd> {
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Err(joined_before());
     }
-    // SAFETY: rule 2: the environment names it, it is a socket, and `TAKEN` lets nobody else take it.
+    // SAFETY: rule 2: the environment names it, it is a socket, and `TAKEN` lets no other caller take it.
     let socket = unsafe { OwnedFd::from_raw_fd(number) };
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)
         .map_err(|e| RmaError::system("use the control socket", e))?;
@@ -157,8 +156,8 @@ pub(crate) fn inherited_socket(number: u32) -> Option<OwnedFd> {
 /// that it runs, find under the number from now on.
 pub(crate) fn replace_inherited(number: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let number = RawFd::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: rule 2: the environment gives this number to whoever speaks to the process manager, and [`inherited_socket`] has
-    // seen that it is open; no memory is touched.
+    // SAFETY: rule 2: the environment gives this number to the user of the process manager, and
+    // [`inherited_socket`] has seen that it is open; no memory is touched.
     match unsafe { libc::dup2(socket.as_raw_fd(), number) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
@@ -258,7 +257,8 @@ pub(crate) fn spawn_apart(command: &mut Command) -> io::Result<Child> {
         // SAFETY: async-signal-safe, and a number.
         unsafe {
             libc::setsid();
-            // What the program has open (an MPI's sockets, the starter's pipes) is not to be kept open. Before Linux 5.11: some stays.
+            // The program's open files (an MPI's sockets, the starter's pipes) must not stay open. Before
+            // Linux 5.11: some stays.
             libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC);
         }
         Ok(())
@@ -292,7 +292,7 @@ pub(crate) fn spawn_within(
         }
         Ok(())
     };
-    // SAFETY: rule 1: the hook makes system calls only, on numbers it captured; whoever borrowed them to us keeps them open.
+    // SAFETY: rule 1: the hook makes system calls only, on numbers it captured; their lender keeps them open.
     unsafe { command.pre_exec(hook) };
     command.spawn()
 }
@@ -315,7 +315,7 @@ const CLOSE_RANGE_CLOEXEC: libc::c_uint = 1 << 2;
 /// Continues in a child and ends this process, so that its parent has no child left to wait for. For a
 /// process with one thread.
 pub(crate) fn go_apart() -> io::Result<()> {
-    // SAFETY: rule 4: this process has one thread (its caller's duty), so that nobody holds a lock in the child.
+    // SAFETY: rule 4: this process has one thread (its caller's duty), so that no lock is held in the child.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(()),

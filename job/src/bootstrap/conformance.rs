@@ -129,7 +129,7 @@ fn barriers_order(member: &Membership) {
             segment(mate).read(0, &mut seen);
             assert_eq!(u32::from_le_bytes(seen), round, "of rank {mate}");
         }
-        // Nobody goes on before all have looked.
+        // No rank goes on before all have looked.
         member.bootstrap.barrier().expect("a barrier");
     }
     member.bootstrap.finalize().expect("the end");
@@ -185,7 +185,7 @@ fn who_knows_is_believed(member: &Membership) {
 }
 
 fn all_exit_with_a_status(member: &Membership) {
-    // Who is late is ended.
+    // A late rank is ended.
     member.bootstrap.barrier().expect("a barrier");
     let code = if is_last(member) { 7 } else { 0 };
     member.bootstrap.exit(code).expect("the others do, too");

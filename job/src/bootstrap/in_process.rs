@@ -245,7 +245,7 @@ impl Bootstrap for InProcess {
         if self.turn.try_lock().is_err() {
             return Err(out_of_step());
         }
-        // Threads cannot be ended: who has not followed until then is left behind.
+        // Threads cannot be ended: ranks that have not followed until then are left behind.
         let until = Instant::now() + EXIT_GRACE;
         while !state.verdict.failed() && state.ranks.iter().any(|rank| rank.exits.is_none() && !rank.gone) {
             let left = until.saturating_duration_since(Instant::now());

@@ -26,7 +26,7 @@ pub(crate) fn join() -> Result<Membership> {
     match welcome(&mut channel.receiver)? {
         Some((ToRank::Welcome(welcome), files)) => {
             if welcome.me.0 == 0 && welcome.job.layout.ranks() > 1 && system::has_symbol(OF_OPEN_MPI) {
-                // In one piece, and no end of the program where nobody listens.
+                // In one piece, and without ending the program if there is no reader.
                 let _ = std::io::stderr().write_all(format!("vgas: {OPEN_MPI_IS_ALONE}\n").as_bytes());
             }
             Membership::from_welcome(*welcome, files, |place| Arc::new(Launched::new(channel, place)))

@@ -153,7 +153,7 @@ impl Drop for Group {
         let members = std::fs::read_to_string(self.path.join(MEMBERS)).unwrap_or_default();
         let members = members.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?));
         for member in members {
-            // It is gone only when it has ended, and nobody waits for it but the system.
+            // It is gone only when it has ended; only the system reaps it.
             let Ok(process) = pidfd_open(member, PidfdFlags::empty()) else { continue };
             let _ = kill_process(member, Signal::KILL);
             let bound = Timespec { tv_sec: 10, tv_nsec: 0 };

@@ -95,7 +95,7 @@ impl Door {
                     let visitor = self.visitors.swap_remove(index);
                     events.push(Event { socket: visitor.socket, who });
                 }
-                // It is told by what it was answered, or is nobody of ours.
+                // It was told by the answer, or is a stranger.
                 Progress::Waits | Progress::Refused => drop(self.visitors.swap_remove(index)),
             }
         }

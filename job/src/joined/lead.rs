@@ -164,7 +164,7 @@ impl Meeting {
     fn refuse(&mut self, what: &str) {
         let end = ToNode::End { at_once: false, why: Why { line: Some(what.to_owned()), code: 1 } };
         for reached in &mut self.reached {
-            // A fresh connection has room; whoever is gone needs no telling.
+            // A fresh connection has room; a rank that is gone needs no telling.
             let _ = reached.channel.sender.send(&end);
         }
     }

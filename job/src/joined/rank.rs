@@ -73,7 +73,7 @@ pub(crate) fn join_started(joining: &Joining) -> Result<Membership> {
         Some(listener) => Some(start_daemon(joining, session.ranks, listener)?),
         None => None,
     };
-    // Whoever has got a node's name listens by now; others come after this.
+    // The owner of a node's name listens by now; others come after this.
     let text = leader.as_ref().map(|leader| leader.told.text());
     let agreed = {
         let waits = format!(

@@ -47,7 +47,7 @@ impl Watch {
     }
 
     fn listen(&self, mut receiver: Receiver, who: &str) {
-        // Some starters leave ranks behind when they are killed, and nobody would end those.
+        // Some starters leave ranks behind when they are killed, and nothing else would end those.
         let starter = rustix::process::getppid().and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         loop {
             let mut files = vec![PollFd::from_borrowed_fd(receiver.file(), PollFlags::IN)];

@@ -220,7 +220,7 @@ impl Launcher<'_> {
             let accusation = self.losses.accusations[at];
             let blamed = self.losses.blamed(accusation);
             self.losses.accusations.remove(at);
-            // Those who cannot reach it wait for an answer: without it, or for the end.
+            // Ranks that cannot reach it wait for an answer: without it, or for the end.
             if self.hears_accusations() && self.nodes[blamed].phase == Phase::Ready {
                 self.lose(blamed, Some("cannot be reached by others".into()));
             }

@@ -99,7 +99,7 @@ pub fn seen(choice: PmiChoice) -> Seen {
 /// present file of that number, if there is one.
 fn is_line(told: &str, descriptor: &str, now: Option<&str>) -> bool {
     let is_its_number = told.split_once(' ').is_some_and(|(number, _)| number == descriptor);
-    // Where the program has not inherited it, any file may have its number, which is no line of anybody.
+    // If the program has not inherited it, any file may have its number, which is not the line.
     is_its_number && now.is_none_or(|now| now == told || !now.contains(" socket:"))
 }
 

@@ -44,7 +44,7 @@ pub(super) fn start(wire: &Wire, number: u32) -> Result<Relay, Wrong> {
         .name("vgas-pmi".into())
         .spawn(move || {
             serve(&ours, &manager);
-            // Nobody may wait for it.
+            // There may be no waiter.
             let _ = tell.send(());
         })
         .map_err(refused)?;

@@ -51,7 +51,7 @@ impl Space {
     pub(crate) fn new(layout: &Layout, job: JobId) -> Self {
         let number: String = job.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let name = format!("vgas_{number}");
-        // What an MPI asks first: which ranks share a machine.
+        // The first question of an MPI: which ranks share a machine.
         let mapping = ("PMI_process_mapping".to_owned(), mapping(layout));
         let values =
             HashMap::from_iter([mapping].into_iter().filter(|(_, text)| text.len() < VALUE_BYTES_MAX));
@@ -464,7 +464,7 @@ mod tests {
             (&[b'x'; 10_000], "a line of more than 8192 bytes came: \"xxxx"),
             (b"cmd=barrier_in\ncmd=barrier_in\n\n\n", "waits in a barrier"),
         ] {
-            // Of two, so that a barrier does not end at once.
+            // For two ranks, so that a barrier does not end at once.
             let (client, its) = Client::pair().unwrap();
             let (other, others) = Client::pair().unwrap();
             rustix::io::write(&its, bytes).unwrap();

@@ -117,7 +117,7 @@ fn measure(
     let (mut rates, mut cpu) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
     for round in 0..rounds {
         for turn in 0..3 {
-            // Who begins changes with the round.
+            // The first way changes with the round.
             let way = (turn + round) % 3;
             let first = (round * 3 + turn) * region;
             let mut order: Vec<u64> = (first..first + region).collect();

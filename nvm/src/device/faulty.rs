@@ -349,7 +349,7 @@ impl Device for FaultyDevice {
                 }
                 (Some(Fault::Torn(_)), Ok(_)) => Ok(bytes_asked),
                 (Some(Fault::FlipBit(bit)), Ok(bytes)) => {
-                    // Of a write, the copy had the flipped bit.
+                    // For a write, the copy had the flipped bit.
                     if let (Kind::Read, [span, ..]) = (kind, spans.as_slice()) {
                         flip(span, bit);
                     }

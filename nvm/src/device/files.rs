@@ -111,7 +111,7 @@ impl Files {
     pub(super) fn adopt(&mut self, at: &Whereabouts) -> std::io::Result<FileId> {
         let path = format!("/proc/{}/fd/{}", at.process, at.descriptor);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        // Nobody wants to know when a page was read last; only the file's owner may say so. Where the filesystem refuses
+        // Access times are not needed; only the file's owner may turn them off. If the filesystem refuses
         // direct I/O, the volume does without, too.
         let ways = [OFlags::DIRECT | OFlags::NOATIME, OFlags::DIRECT, OFlags::empty()];
         let open = |more: OFlags| rustix::fs::open(&path, flags | more, Mode::empty());
@@ -201,7 +201,7 @@ impl Files {
         loop {
             let mut read_only = None;
             let opened = match folder.open_file(name, flags) {
-                // What is there can still be read.
+                // Stored data can still be read.
                 Err(FileError::System {
                     errno: errno @ (Errno::ROFS | Errno::ACCESS | Errno::PERM), ..
                 }) => {
@@ -217,7 +217,7 @@ impl Files {
                 // Several may read at a time.
                 Some(_) => lock(&descriptor, &path, FlockOperation::NonBlockingLockShared)?,
             }
-            // Who had the lock before may have removed the file.
+            // The former holder of the lock may have removed the file.
             if folder.names(name, &descriptor) {
                 let file = OpenFile::with(descriptor, Some(name.to_owned()), read_only);
                 return Ok(Some(self.insert(file)));

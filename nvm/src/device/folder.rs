@@ -131,7 +131,7 @@ impl Folder {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = match rustix::fs::openat(&self.descriptor, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
-            // What O_NOFOLLOW says of a link.
+            // Error of O_NOFOLLOW for a link.
             Err(Errno::LOOP) => return Err(FileError::Untrusted { path, why: Untrusted::IsLink }),
             opened => opened.map_err(|errno| system("open", &path, errno))?,
         };

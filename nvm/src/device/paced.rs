@@ -267,7 +267,7 @@ impl Device for PacedDevice {
     }
 
     fn arm(&mut self) -> bool {
-        // What becomes due from now on rings the alarm.
+        // Operations that become due from now on ring the alarm.
         self.first_due().is_none_or(|due| due > Instant::now()) && self.device.arm()
     }
 

@@ -79,7 +79,8 @@ impl Locked<'_> {
                     found.table.store(page, at.place, at.checksum, at.blocks);
                     Ok(())
                 }
-                // What the page held before is either untouched or no longer matches its checksum, if it has one.
+                // The page's old content is either untouched or no longer matches its checksum, if it has
+                // one.
                 Err(error) => {
                     let had_content = matches!(found.table.entry(page), Entry::Stored { .. });
                     if had_content && !self.checksums && found.named.is_none() {

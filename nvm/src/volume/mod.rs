@@ -414,7 +414,7 @@ impl Volume {
             }
             (found.file, *serial, lent.clone())
         };
-        // What the first handle has closed may have the same number.
+        // A segment closed by the first handle may have had the same number.
         self.leave_closed();
         self.need_device()?;
         if let Some(lent) = lent {

@@ -261,7 +261,7 @@ impl Volume {
             let file = format!("{name} of {}", self.io.device.describe(file));
             return Err(VolumeError::Flush { file, segment, step: "writing the first superblock", source });
         }
-        // The file gets its name only now, so that nobody ever finds one without a superblock.
+        // The file gets its name only now, so that a file without a superblock is never found.
         self.io.device.publish(file, name).map_err(|error| match error {
             FileError::Exists { path } => FileError::InUse { path },
             error => error,

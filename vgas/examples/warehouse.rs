@@ -74,7 +74,8 @@ fn main() -> vgas::Result<()> {
     let runtime = Runtime::init()?;
     // A page is what travels: small ones for records at random. All ranks may have copies.
     let records = runtime.attach(&SegmentOptions::tiered(ARTICLES * 8).page_size(4 << 10))?;
-    // Everybody changes them in turn, so they stay at home. A lock for each article; behind them, how many orders were taken.
+    // All ranks change them in turn, so they stay at home. A lock for each article; behind them, how many
+    // orders were taken.
     let counts = SegmentOptions::tiered(0).page_size(4 << 10).home_only(true).weight(4);
     let counts = runtime.attach(&counts.sized(ARTICLES * 8 + 8))?;
     // Written once, in order: it leaves the cache first, and others hear of it at the next barrier.

@@ -96,7 +96,7 @@ impl AgentService {
         for _ in 1..spec.agent_threads {
             volumes.push(volumes[0].another().map_err(CacheError::from)?);
         }
-        // What it refuses, it refuses here.
+        // An invalid first segment is refused here.
         let mut first = Some(options(&settings, &spec, node)?);
         let options = || first.take().or_else(|| options(&settings, &spec, node).ok());
         let mut shards = Agent::in_shards(layout.clone(), node, pool, volumes, options)?;
@@ -192,8 +192,8 @@ impl NodeService for AgentService {
         let Some(Running { shards, endpoint, network }) = &mut self.running else { return Ok(()) };
         match driver::run(shards, endpoint, stop.descriptor(), || stop.requested()) {
             Ok(()) => {}
-            // Another agent that has been told of the job's end before: what it was to be told, pages that were read ahead, nobody
-            // waits for.
+            // Another agent was told of the job's end before: pending messages to it, pages that were read
+            // ahead, are not waited for.
             Err(CacheError::Rma(error)) if error.peer_has_left() && stop.requested_within(TOLD_WITHIN)? => {}
             Err(CacheError::Rma(error)) => return Err(error.into()),
             Err(error) => return Err(error.into()),

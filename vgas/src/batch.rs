@@ -80,7 +80,7 @@ impl Runtime {
         let (puts, gets) = (Started::default(), Started::default());
         let mut batch = Batch { runtime: self, allowed, puts, gets, buffers: PhantomData };
         let result = work(&mut batch);
-        // Dropping it waits as well, but has nobody to tell an error.
+        // Dropping it waits as well, but cannot return an error.
         let ended = batch.wait(Which::All);
         let result = result?;
         ended.map(|()| result)

@@ -52,7 +52,7 @@ impl Runtime {
             _ => prepare(&others).and_then(|_| prepare(&last)),
         };
         if let Err(error) = prepared {
-            // Whoever could prepare must not keep what not everybody has.
+            // A rank that could prepare must not keep a checkpoint that not all have.
             self.agreed(each(&all, &|segment| self.client().conclude(segment, false)))?;
             return Err(error);
         }

@@ -76,10 +76,10 @@ impl Runtime {
         let serve = || self.endpoint().wait_until(None, || have_met.load(Ordering::Acquire));
         std::thread::scope(|scope| {
             let meeting = std::thread::Builder::new().name("vgas-leaves".into()).spawn_scoped(scope, meet);
-            // Without a thread, nobody is answered meanwhile.
+            // Without a thread, requests are not answered meanwhile.
             let Ok(meeting) = meeting else { return meet() };
             let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(serve));
-            // Who asks this rank for something would wait for ever, and it for them.
+            // Ranks with a request to this one would wait for ever, and it for them.
             let complaint = match &served {
                 Ok(Ok(_)) => None,
                 Ok(Err(why)) => Some(why.to_string()),

@@ -208,7 +208,8 @@ impl<T: Copy> GetHandle<T> {
 
 impl<T> Drop for GetHandle<T> {
     fn drop(&mut self) {
-        // The buffer must not go before the operation that writes there has ended. Its values nobody wants any more.
+        // The buffer must not go before the operation that writes there has ended. Its values are not wanted
+        // any more.
         if let Err(error) = self.in_flight.take().map_or(Ok(()), InFlight::wait) {
             tracing::debug!(%error, "a get whose handle was dropped has failed");
         }

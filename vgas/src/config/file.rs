@@ -52,7 +52,7 @@ pub fn read_text(path: &Path) -> std::io::Result<String> {
                 return Err(Error::other("it has more than 1MiB"));
             }
             Ok(_) => break,
-            // What was read before is in `bytes`.
+            // Earlier bytes are in `bytes`.
             Err(error) if error.kind() == ErrorKind::WouldBlock => wait_for_bytes(&file, deadline)?,
             Err(error) => return Err(error),
         }

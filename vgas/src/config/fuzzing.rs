@@ -26,7 +26,7 @@ pub fn settings(bytes: &[u8]) {
         );
     }
     let environment = lines().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    // A variable that names a file is followed by whoever reads it.
+    // The reader of a variable that names a file follows it.
     let environment = environment.filter(|(name, _)| name != "VGAS_CONFIG").collect();
     said(load(Sources { environment, ..Sources::default() }));
     let map: BTreeMap<String, String> = lines().map(|(name, value)| (name.into(), value.into())).collect();

@@ -92,7 +92,7 @@ impl Value for Size {
             "MiB" => MIB,
             "GiB" => GIB,
             "TiB" => TIB,
-            // Nobody has so much, but what is wrong with it is that, and not how it is written.
+            // No machine has so much, but the error is about the size, and not the syntax.
             "PiB" => TIB << 10,
             "EiB" => TIB << 20,
             other if other.starts_with('.') => return Err("has a fraction; use the next smaller unit".into()),

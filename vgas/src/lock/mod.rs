@@ -227,7 +227,7 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let Self { runtime, place, who, write, panicking } = *self;
         let poison = write && !panicking && std::thread::panicking();
-        // What was put under the lock is there for the next, also in relaxed segments.
+        // Puts under the lock are visible to the next holder, even in relaxed segments.
         if let Err(error) = runtime.client().flush_relaxed() {
             tracing::error!(%error, ?place, "puts under a lock have failed");
         }

@@ -596,7 +596,7 @@ mod tests {
                 }
             }
             for (lock, granted) in granted.into_iter().enumerate() {
-                // Nobody who waits has come before somebody who has got it now.
+                // No waiter has come before the present holder.
                 let order = &mut self.order[lock];
                 let first = order.iter().take_while(|rank| granted.contains(rank)).count();
                 let all = order.iter().filter(|rank| granted.contains(rank)).count();

@@ -24,7 +24,7 @@ impl Runtime {
         exchange: impl FnOnce(u32) -> Result<Vec<u32>>,
     ) -> Result<Everywhere> {
         let largest = parts.into_iter().max().unwrap_or(0).max(1);
-        // A page that is nobody's lies between two parts.
+        // An unused page lies between two parts.
         let stride =
             largest.checked_next_multiple_of(page_bytes).and_then(|bytes| bytes.checked_add(page_bytes));
         let range = |base| Range { base, stride: stride.unwrap_or(u64::MAX) as usize, ranks: self.ranks() };

@@ -101,7 +101,7 @@ impl Runtime {
             true => self.place(options, &together.bytes).map(Some),
             false => Ok(None),
         };
-        // What keeps all ranks from it is told with what keeps this rank from its part.
+        // A refusal for all ranks is told with this rank's own refusal.
         let created = place.and_then(|everywhere| {
             let (pages, created) = self.create(number, options, owner.is_some(), named.as_ref())?;
             Ok((pages, created, everywhere))
@@ -152,7 +152,7 @@ impl Runtime {
                 created: Some(Default::default()),
             })?;
         }
-        // Each rank fails or succeeds by itself, but all learn of it: nobody may wait for one that gave up.
+        // Each rank fails or succeeds by itself, but all learn of it: no rank may wait for one that gave up.
         let (found, refused) = match self.check(options).and_then(|()| self.find(options)) {
             Ok(found) => (found, None),
             Err(error) => (None, Some(error)),

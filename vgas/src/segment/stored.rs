@@ -231,7 +231,7 @@ impl Wish {
     /// Returns the checkpoints that the rank could open; none if it has no file and no part.
     fn checkpoints(&self) -> Vec<CheckpointId> {
         match self.found.as_ref().map(|found| &found.state) {
-            // It is created, as whoever has flushed nothing has it.
+            // It is created, as a rank without a flush has it.
             Some(State::Missing) => vec![CheckpointId::default()],
             Some(State::Holds(checkpoints)) => checkpoints.iter().map(Offered::id).collect(),
             Some(State::Unclear) | None => Vec::new(),
@@ -422,7 +422,8 @@ mod tests {
             "{error}"
         );
         assert!(choose(&[&[(4, 1), (3, 1)], &[(4, 2), (3, 2)]]).is_err());
-        // Who has no file yet begins with zeros; who has no segment, or one that cannot be read, says nothing.
+        // A rank without a file begins with zeros; one without a segment, or with an unreadable one, has no
+        // say.
         let wishes =
             [State::Missing, holds(&[(0, 0)]), State::Unclear].map(|state| wish(Some("a"), Some(state)));
         assert_eq!(super::choose(&wishes, &[], false).unwrap().checkpoint, Some(CheckpointId::default()));

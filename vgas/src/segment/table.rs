@@ -82,7 +82,7 @@ fn slot_of(numbers: Range<u16>, slot: u16) -> Range<u16> {
     number..(number + 1).min(numbers.end)
 }
 
-// What these locks protect is changed in single steps.
+// The data behind these locks is changed in single steps.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -117,7 +117,7 @@ pub(crate) unsafe fn attach(
         }
         error => return error,
     };
-    // Those who have attached may send at once; the client, which has not seen this return, is not ready for it.
+    // Attached ranks may send at once; the client, which has not seen this return, is not ready for it.
     if let Some(job) = job::current() {
         job.runtime.endpoint().withhold(false);
     }
@@ -246,7 +246,7 @@ fn poll_now_and_then(endpoint: &Endpoint) {
     thread_local!(static REQUESTS: Cell<u32> = const { Cell::new(0) });
     let requests = REQUESTS.with(|requests| requests.replace(requests.get().wrapping_add(1)));
     if requests % SELF_REQUESTS_PER_POLL == SELF_REQUESTS_PER_POLL - 1 && !endpoint.in_handler() {
-        // Not `vgasi_poll`, which may sleep: nobody waits here.
+        // Not `vgasi_poll`, which may sleep: this thread does not wait here.
         if let Err(error) = endpoint.poll() {
             fail(error);
         }

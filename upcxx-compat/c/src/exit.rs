@@ -125,8 +125,8 @@ fn announce(status: c_int) {
         job.runtime.endpoint().stop_background();
     }
     let is_asked = ask(ASKED);
-    // What was printed must not be lost if this process is ended with the others. In the middle of a function that prints
-    // this may wait for ever, too: the announcer is at work already.
+    // Printed text must not be lost if this process is ended with the others. In the middle of a function
+    // that prints this may wait for ever, too: the announcer is at work already.
     flush();
     match job {
         _ if is_asked => wait_for_announcer(),
@@ -178,7 +178,7 @@ fn wait_for_announcer() {
 
 /// Tells the launcher, and waits for the others.
 fn tell(job: &job::Job) {
-    // Without a daemon there is nobody to tell: the job is over.
+    // Without a daemon there is no one to tell: the job is over.
     let _ = job.runtime.exit((STATUS.load(Ordering::SeqCst) & 0xff) as u8);
 }
 
@@ -242,7 +242,7 @@ pub(crate) fn abort_job(reason: impl Display, status: u8, is_complaint: bool) ->
         // Never fails; what is too long is cut.
         let _ = write!(&REASON, "{reason}");
         if ask(ASKED_TO_ABORT) {
-            // Meanwhile: those who hear of it end this process.
+            // Meanwhile: processes that learn of it end this one.
             flush();
             wait_for_announcer();
         } else {
@@ -250,8 +250,8 @@ pub(crate) fn abort_job(reason: impl Display, status: u8, is_complaint: bool) ->
         }
     }
     flush();
-    // SAFETY: ends the process, at once: this may be a handler, or a thread that holds locks. Where a stream is locked, the
-    // announcer does.
+    // SAFETY: ends the process, at once: this may be a handler, or a thread that holds locks. If a stream is
+    // locked, the announcer does it.
     unsafe { libc::_exit(i32::from(status)) }
 }
 

@@ -168,7 +168,7 @@ unsafe fn table<'a>(handles: *mut *mut Operation, count: usize) -> &'a mut [*mut
     if count == 0 {
         return &mut [];
     }
-    // SAFETY: rule 1: so many handles, which nobody else touches during the call.
+    // SAFETY: rule 1: this many handles, which have no other users during the call.
     unsafe { std::slice::from_raw_parts_mut(handles, count) }
 }
 

@@ -128,7 +128,8 @@ fn loads_libraries() -> bool {
 /// get these numbers, and be read, written and handed to the ranks as what users type and see.
 fn open_standard_streams() {
     for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO] {
-        // SAFETY: numbers, and a string that ends with a zero. What is opened gets the lowest number that is free: this one.
+        // SAFETY: numbers, and a string that ends with a zero. The opened file gets the lowest number that is
+        // free: this one.
         unsafe {
             if libc::fcntl(stream, libc::F_GETFD) == -1 {
                 libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
@@ -275,7 +276,7 @@ fn request(line: CommandLine, conduit: c_int, segment_max: u64) -> Result<JobReq
     let hosts = hosts(ranks, conduit)?;
     let nodes = match number("VGASNET_NODES")? {
         _ if !hosts.is_empty() => hosts.len() as u32,
-        // A node without a rank would serve nobody.
+        // A node without a rank would be useless.
         Some(nodes) => nodes.min(ranks),
         None => match number("GASNET_SUPERNODE_MAXSIZE")? {
             Some(ranks_per_node) if ranks_per_node > 0 => ranks.div_ceil(ranks_per_node),
@@ -361,8 +362,8 @@ fn daemon(
         )
     })?;
     let preload = "LD_PRELOAD=\"${LD_PRELOAD:+$LD_PRELOAD:}$1\"";
-    // The loader takes spaces and colons for the end of a name. Where the library is missing, on another host, the program itself would
-    // run as if it were a daemon.
+    // The loader takes spaces and colons for the end of a name. If the library is missing, on another host,
+    // the program itself would run as if it were a daemon.
     let mut command = start(format!(
         "[ -r \"$1\" ] || {{ echo \"vgas: cannot read $1, which the program loads\" >&2; exit 1; }}; \
          case $1 in *[\\ :]*) ;; *) if {preload} {DAEMON_VARIABLE}={PROBE} sh -c 'exit 1' </dev/null >/dev/null 2>&1; then \

@@ -414,7 +414,7 @@ pub unsafe extern "C" fn vgasi_node_info(table: *mut NodeInfo, count: c_int) -> 
         let reach = window.reach.load(Ordering::Acquire);
         let here = window.here.load(Ordering::Relaxed) as usize;
         let offset = if reach > 0 { here.wrapping_sub(window.base.load(Ordering::Relaxed)) } else { 0 };
-        // Nobody reaches another rank's tiered segment by pointers.
+        // Pointers do not reach another rank's tiered segment.
         let supernode = match kind() {
             Kind::Tiered => rank.0,
             Kind::Pinned if all_share => 0,

@@ -34,7 +34,7 @@ unsafe fn vectors<'a>(list: *const MemoryVector, count: usize) -> &'a [MemoryVec
     if count == 0 {
         return &[];
     }
-    // SAFETY: rule 1: so many entries, which nobody changes during the operation.
+    // SAFETY: rule 1: this many entries, which are not changed during the operation.
     unsafe { std::slice::from_raw_parts(list, count) }
 }
 
@@ -49,7 +49,7 @@ unsafe fn addresses<'a>(count: usize, list: *const *mut c_void, bytes: usize) ->
     if count == 0 || bytes == 0 {
         return &[];
     }
-    // SAFETY: rule 1: so many entries, which nobody changes during the operation.
+    // SAFETY: rule 1: this many entries, which are not changed during the operation.
     unsafe { std::slice::from_raw_parts(list, count) }
 }
 
@@ -63,7 +63,7 @@ unsafe fn levels<'a>(array: *const usize, count: usize) -> &'a [usize] {
     if count == 0 {
         return &[];
     }
-    // SAFETY: rule 1: so many numbers, which nobody changes during the operation.
+    // SAFETY: rule 1: this many numbers, which are not changed during the operation.
     unsafe { std::slice::from_raw_parts(array, count) }
 }
 
@@ -204,7 +204,7 @@ impl Operations {
             return;
         }
         self.limit_started();
-        // SAFETY: rule 1. What the operation reads and writes stays until it is complete.
+        // SAFETY: rule 1. The operation's memory stays until it is complete.
         let started = unsafe {
             match self.remote {
                 Remote::Destination(rank) => client.put_pieces_nb(Rank(rank), &self.short),
@@ -238,7 +238,7 @@ impl Operations {
             Remote::Source(rank) => {
                 let bytes = self.short.iter().map(|piece| piece.bytes).sum();
                 let mut packed = vec![0; bytes].into_boxed_slice();
-                // SAFETY: the operation keeps the box until it is complete, and nobody touches it before.
+                // SAFETY: the operation keeps the box until it is complete, and it is not touched before.
                 let got = unsafe { endpoint.get_pieces_nb(Rank(rank), &self.short, packed.as_mut_ptr()) };
                 let places = self.short.iter().map(|piece| (piece.here, piece.bytes)).collect();
                 got.map(|handle| Operation::packed(handle, packed, places))

@@ -206,7 +206,7 @@ impl Started {
         if self.is_root(root) {
             let from = self.root_place(root, self.of_all(bytes), |call| call.from);
             let own = |local: u32| from.part((self.first + local) as usize * bytes, bytes);
-            // What is written here while others' blocks have not left must not be among them.
+            // Bytes written here while others' blocks have not left must not be among them.
             let is_safe = |local| {
                 let to = self.to(local, bytes);
                 to == own(local) || !to.overlaps(from)

@@ -75,7 +75,7 @@ pub struct Run {
     #[command(flatten)]
     pub config: ConfigFlags,
     /// The program of every rank, and its arguments.
-    // What begins with `-` before it is a mistyped flag of ours; behind it, everything is its own.
+    // A word with `-` before it is a mistyped flag of ours; everything behind it is its own.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }

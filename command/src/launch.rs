@@ -141,7 +141,7 @@ fn end(runtime: Runtime, multiplied: Result<Summary, GemmError>, json: bool) -> 
         // Another rank says why.
         Err(GemmError::Elsewhere(_)) => Ok(1),
         Err(error) => {
-            // One line from one process, then everybody's end.
+            // One line from one process, then the end of all.
             let _ = runtime.abort(&error.to_string(), 1);
             Ok(1)
         }

@@ -33,7 +33,7 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
         // Its settings are the job's; the flags were for the launcher.
         return measure(bench, benchmark, Config::defaults());
     }
-    // What is wrong is refused before anything is measured.
+    // Invalid settings are refused before anything is measured.
     let config = job::config_with_defaults(&bench.config, &settings(benchmark))?;
     refuse_what_it_decides(bench, benchmark, &config)?;
     options(bench, benchmark, config.clone())?;

@@ -93,7 +93,7 @@ pub fn tick(value: f64) -> String {
         size if size >= 1e9 => format!("{}G", value / 1e9),
         size if size >= 1e6 => format!("{}M", value / 1e6),
         size if size >= 1e4 => format!("{}k", value / 1e3),
-        // Sums of tenths have digits that nobody meant.
+        // Sums of tenths have spurious digits.
         _ => format!("{}", (value * 1e6).round() / 1e6),
     }
 }

@@ -136,7 +136,7 @@ impl Pen<'_> {
             Side::Left => HPos::Right,
             Side::Around => HPos::Center,
         };
-        // What the drawing library takes as a size is larger than the letters are.
+        // The drawing library's size is larger than the letters are.
         let style = ("sans-serif", size * 1.24, style).into_text_style(&(1, 1)).color(&colour);
         let _ = self.backend.draw_text(words, &style.pos(Pos::new(h, VPos::Center)), at);
     }

@@ -50,7 +50,7 @@ impl<'r> Dots<'r> {
     fn look(&self, row: &Row) -> Look {
         match self.references.iter().position(|case| *case == row.case) {
             Some(at) => Look::reference(at),
-            // Where cases come again and again, each looks the same each time.
+            // If cases repeat, each looks the same each time.
             None if self.cases.len() * 2 <= self.rows.len() && self.cases.len() <= 6 => {
                 Look::variant(self.cases.iter().position(|case| *case == row.case).unwrap_or(0))
             }

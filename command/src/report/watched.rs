@@ -114,11 +114,11 @@ fn done(output: Output) -> End {
 fn ended(group: Pid, number: u64, signals: &Signals, end: End) -> End {
     let _ = kill_process_group(group, Signal::TERM);
     let deadline = Instant::now() + signals.grace;
-    // Told again, by someone who is in a hurry.
+    // Told again, by an impatient user.
     while let Some(Event::Told) = signals.next(number, deadline) {
         let _ = kill_process_group(group, Signal::KILL);
     }
-    // What has left its parent is of the group still.
+    // Processes that have left their parent are still of the group.
     let _ = kill_process_group(group, Signal::KILL);
     end
 }

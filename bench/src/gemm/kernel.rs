@@ -64,7 +64,7 @@ pub(super) fn multiply<T: Element>(
 fn parallelism(threads: usize) -> Par {
     static HELPED: OnceLock<bool> = OnceLock::new();
     let start = || match rayon::ThreadPoolBuilder::new().build_global() {
-        // Without a source: somebody has started them before.
+        // Without a source: they were started before.
         Err(error) if error.source().is_some() => {
             tracing::warn!(
                 "cannot start threads to multiply with ({error}); one does it alone, which is slower: raise the limit of \

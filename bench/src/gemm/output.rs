@@ -45,7 +45,7 @@ pub fn check(path: &Path, force: bool) -> Result<()> {
         // The file is renamed over what is there, which `/dev/null` and `/dev/stdout` would not survive.
         Ok(there) if !there.is_file() => return Err(GemmError::OutputNotAFile(path.to_owned())),
         Ok(_) if !force => return Err(GemmError::OutputExists(path.to_owned())),
-        // Of everything else, opening its folder tells.
+        // Opening its folder shows everything else.
         Err(source) if source.kind() == io::ErrorKind::InvalidFilename => {
             return Err(GemmError::Io { what: "write", path: path.to_owned(), source });
         }
@@ -262,7 +262,7 @@ fn open_nameless(path: &Path) -> Result<(File, Option<PathBuf>)> {
     let mode = Mode::from_raw_mode(0o666);
     match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
         Ok(file) => Ok((in_use(file.into()), None)),
-        // What file systems and kernels without O_TMPFILE answer.
+        // Errors of file systems and kernels without O_TMPFILE.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let name = hidden_name(path);
             let file =
@@ -379,7 +379,7 @@ mod tests {
     fn a_disk_that_cannot_hold_the_output_is_named_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c.npy");
-        // 32 TB: more than a file of ext4 can have, and than the disks of those who run tests.
+        // 32 TB: more than a file of ext4 can have, and than the disks of test machines.
         let shape = Shape2 { rows: 2_000_000, columns: 2_000_000 };
         let error = NpyOutput::create(&path, false, Dtype::Float64, Order::C, shape).unwrap_err().to_string();
         assert_eq!(

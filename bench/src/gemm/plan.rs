@@ -354,7 +354,8 @@ fn tile_sizes(problem: &Problem, limits: &Limits, grid: [u64; 2]) -> Result<[u64
         return Err(GemmError::MemoryTooSmall { memory_bytes: limits.memory_bytes, minimum_bytes: least });
     }
     let ranks_on_node = limits.ranks_on_node.max(1) as u64;
-    // What must fit into the cache at one time: for each rank, a panel of A and of B, and two pages of C being put.
+    // Must fit into the cache at one time: for each rank, a panel of A and of B, and two pages of C being
+    // put.
     let pages = |m: u64, n: u64, k: u64| {
         let panel = |side: u64| panel_pages(side * k * element, limits.page_bytes);
         ranks_on_node * (panel(m) + panel(n) + 2)

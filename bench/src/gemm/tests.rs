@@ -543,7 +543,7 @@ fn wrong_inputs_are_named() {
     let names: Vec<_> = dtypes.iter().map(|(name, ..)| format!("{name}.npy")).collect();
     for ((_, _, what, descr), name) in dtypes.iter().zip(&names) {
         let advice = match *descr {
-            // Which a conversion would make real without a word.
+            // A conversion would silently make it real.
             "<c16" => {
                 "multiply their parts: a.real and a.imag, each saved with np.save, are matrices of real numbers"
             }

@@ -95,7 +95,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
                 }
             }
             runtime.barrier()?;
-            // Everybody wants the same lock, whose home is the last rank's.
+            // All ranks want the same lock, whose home is the last rank's.
             let lock = GlobalAddress::tiered(Rank(runtime.ranks() - 1), 4096);
             let turns = rounds / u64::from(runtime.ranks());
             let start = Instant::now();

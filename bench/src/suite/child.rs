@@ -17,7 +17,7 @@ pub(super) fn in_job() -> bool {
 pub(super) fn run(options: &Options, flags: &[&str], program: &[&str]) -> Result<(Duration, String)> {
     let this = std::env::current_exe()?;
     let mut command = Command::new(&this);
-    // What is printed is read, so that no rank's number may stand before it.
+    // The output is parsed, so no rank's number may stand before it.
     command.arg("run").args(flags).args(["--set", "run.label=off"]);
     command.args(options.given_settings().map(|(name, value)| format!("--set={name}={value}"))).arg("--");
     match program {

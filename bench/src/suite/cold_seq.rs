@@ -135,7 +135,7 @@ impl<'r> Cold<'r> {
                 let part = STEP.min((all - offset) as usize);
                 runtime.put(cold.at(offset), &chunk[..part])?;
             }
-            // What is dirty leaves the cache now, and not while somebody measures.
+            // Dirty pages leave the cache now, and not during the measurement.
             for offset in (all - SPARE * cache_bytes..all).step_by(STEP) {
                 let part = STEP.min((all - offset) as usize);
                 runtime.get(cold.at(offset), &mut chunk[..part])?;

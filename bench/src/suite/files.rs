@@ -91,7 +91,7 @@ impl MappedFile<'_> {
             unsafe {
                 self.base.add(offset as usize).copy_to_nonoverlapping(buffer.as_mut_ptr(), buffer.len());
             }
-            // A copy that nobody looks at would not be made.
+            // An unused copy would be optimised away.
             std::hint::black_box(&mut *buffer);
         }
         start.elapsed()

@@ -71,7 +71,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for sample in 0..samples {
         for turn in 0..2 {
-            // What one has left in the kernel's cache is no help to the other.
+            // Data left in the kernel's cache by one is no help to the other.
             forget(&files)?;
             if (sample + turn) % 2 == 0 {
                 let mut command = Command::new(&this);

@@ -174,7 +174,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
             .under("page_bytes", runtime.page_bytes())
             .under("cache_bytes", runtime.cache_layout().frames_bytes());
         for (name, bytes, of) in tables {
-            // Of pinned words each is a message and its answer.
+            // An update of a pinned word is a message and its answer.
             let updates = if name == "pinned" { updates.div_ceil(8) } else { updates };
             let all = updates * u64::from(runtime.ranks());
             let table = Table::create(runtime, bytes, &of)?;
@@ -214,7 +214,7 @@ mod tests {
             assert_eq!(number, number_at(place));
             number = after(number);
         }
-        // Of a field: the order of all numbers but zero divides 2^64 - 1.
+        // In a field: the order of all numbers but zero divides 2^64 - 1.
         assert_eq!(product(number_at(1 << 40), number_at(5)), number_at((1 << 40) + 5));
         assert_eq!(number_at(63), 1 << 63);
     }

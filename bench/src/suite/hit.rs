@@ -230,7 +230,7 @@ impl Hit<'_> {
             })
         };
         let block_at = |n: usize| self.at(((n % blocks) * bytes) as u64);
-        // Where a buffer lies can matter more than what is measured: all candidates use the same.
+        // The place of a buffer can matter more than the measured operation: all candidates use the same.
         let mut private = vec![1u8; bytes];
         let address = private.as_mut_ptr();
         let slice = |bytes| {

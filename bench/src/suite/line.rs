@@ -30,7 +30,7 @@ const SLEEPING_WORD: usize = WORD + 256;
 
 fn hand_over(word: &AtomicU32, turn: u32) {
     word.store(turn, Ordering::Release);
-    // It cannot fail in a way that matters: who sleeps on another number wakes at once.
+    // It cannot fail in a way that matters: a thread that sleeps on another number wakes at once.
     let _ = futex::wake(word, futex::Flags::empty(), 1);
 }
 

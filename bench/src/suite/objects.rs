@@ -153,7 +153,7 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
         runtime.barrier()?;
         let mut small: Option<DBox<Small>> = (me == there).then(|| boxes(|at| [at as u64; SMALL_BYTES / 8]));
         let large: Option<DBox<Large>> = (me == there).then(|| boxes(|at| [at as u64; LARGE_BYTES / 8]));
-        // Between ranks that do nothing else: whoever receives messages waits for them.
+        // Between ranks that do nothing else: the receiver waits for the messages.
         let bare = objects.lend(there, small.as_ref(), |_| match me == here {
             true => each(STREAMED as usize, || {
                 let expected = pongs.load(Ordering::Relaxed) + 1;
@@ -181,7 +181,7 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
             true => each(LARGE_COUNT, || Ok(sum(large))),
             false => Ok(0.0),
         })??;
-        // Of this rank for the other, and of the other for this one: no processor is left over then.
+        // From this rank for the other, and from the other for this one: no processor is left over then.
         let mine: DBox<Mixed> =
             DBox::new((boxes(|at| [at as u64; SMALL_BYTES / 8]), boxes(|at| [at as u64; LARGE_BYTES / 8])));
         let both = objects.lend(here, (me == here).then_some(&mine), |first| {

@@ -98,7 +98,7 @@ fn run(options: &Options) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let sizes = std::iter::successors(Some(least), |size| Some(size * 4)).take_while(|size| *size <= most);
     for page in sizes {
-        // What B and C are to have stays there.
+        // Pages that B and C must have stay there.
         let cache = (page * (4 * pages * samples + 64)).to_string();
         let page_text = page.to_string();
         let flags = [

@@ -254,7 +254,7 @@ fn rank(bytes: u64, passes: u64, in_flight: usize, order: Order, stored: bool) -
     let me = runtime.rank().0;
     let page = runtime.page_bytes();
     let bytes = bytes.next_multiple_of(page as u64);
-    // What rank 0 writes behind the data pushes that out of its cache.
+    // Rank 0's later writes push that out of its cache.
     let spare = if stored { 2 * runtime.cache_layout().frames_bytes() } else { 0 };
     runtime.attach(&SegmentOptions::tiered(if me == 0 { bytes + spare } else { 0 }))?;
     let at = |offset: u64| GlobalAddress::tiered(Rank(0), offset);
@@ -287,7 +287,7 @@ fn rank(bytes: u64, passes: u64, in_flight: usize, order: Order, stored: bool) -
     let mut gets: VecDeque<(u64, GetHandle<u8>)> = VecDeque::with_capacity(in_flight);
     for _ in 0..passes {
         if order == Order::Random {
-            // A new order: the same one once more would be a loop, the worst for whoever keeps what was used last.
+            // A new order: repeating the same one would be a loop, the worst case for LRU.
             offsets.shuffle(&mut random);
         }
         for &offset in &offsets {

@@ -194,7 +194,7 @@ impl BuildFolder {
                 )
             })?;
             let program = self.program(library, mode);
-            // Of make, which reads spaces and dollars its own way.
+            // For make, which reads spaces and dollars its own way.
             let [settings, program] = [&settings, &program].map(|path| path.display().to_string());
             if [&settings, &program].iter().any(|path| path.contains(|it: char| " \t\n$#:\\".contains(it))) {
                 return Err(format!(

@@ -163,7 +163,7 @@ impl Cluster {
                             }
                         }
                     }
-                    // What others still tell it.
+                    // Pending messages of others to it.
                     Some(rank) => drop(poll(&members[rank.0 as usize].endpoint)?),
                 }
             }

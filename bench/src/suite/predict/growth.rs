@@ -182,7 +182,7 @@ pub fn products(options: &Options, costs: &Costs) -> Result<Vec<Row>> {
     for nodes in counts(options.get("gemm_nodes")?) {
         let order = grown(ORDER, nodes);
         let mut report = Report::new("predict").under("nodes", nodes).under("order", order);
-        // What a node owns of all three matrices, and room for what it works on.
+        // A node's part of all three matrices, and room for its work.
         let share = 3 * order * order * 8 / u64::from(nodes);
         for (case, fits, cooperative) in PRODUCTS {
             let cache_bytes = if fits { 2 * share + (16 << 20) } else { (share / 4).max(16 << 20) };

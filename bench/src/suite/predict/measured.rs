@@ -57,7 +57,7 @@ pub fn rows(options: &Options, costs: Costs) -> Result<Vec<Row>> {
             _ => here.scans(benchmark)?,
         });
     }
-    // What the processors were taken to need.
+    // Assumed costs of the processors.
     let mut report = Report::new("predict");
     costs.say(&mut report, "a virtual node", options);
     rows.extend(report.into_rows());

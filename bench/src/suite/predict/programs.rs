@@ -94,7 +94,7 @@ impl Product<'_> {
             Some([plan.tile(Operand::A, i, k), plan.tile(Operand::B, k, j)])
         };
         let mut steps = Vec::new();
-        // Of A and of B: in which slot the panel is on its way, and which it is.
+        // For A and for B: the slot of the panel in flight, and the panel.
         let mut on_its_way: [Option<(usize, Tile)>; 2] = [None, None];
         let mut fetch = |steps: &mut Vec<Step>, which: usize, tile: Tile, now: usize| {
             if on_its_way[which].as_ref().is_some_and(|(_, here)| *here == tile) {

@@ -3,22 +3,22 @@
 use super::Mapping;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-/// What network cards offer: an atomic update of an aligned word of eight bytes, in the order of bytes of the machine. It
-/// yields what the word was.
+/// An atomic update that network cards offer: of an aligned word of eight bytes, in the machine's byte order.
+/// It yields what the word was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomic {
     /// Adds, and wraps around.
     FetchAdd(u64),
     /// Replaces the word if it is what was expected.
     CompareSwap {
-        /// What the word must be.
+        /// Required old value.
         expected: u64,
-        /// What it becomes then.
+        /// New value then.
         desired: u64,
     },
 }
 
-/// How the bits of a word are read.
+/// Interpretation of a word's bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WordKind {
     /// Four bytes without sign.
@@ -31,7 +31,7 @@ pub enum WordKind {
     I64,
 }
 
-/// What becomes of a word. Sums wrap around.
+/// Change of a word. Sums wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change<T> {
     /// The sum with this.
@@ -50,9 +50,9 @@ pub enum Change<T> {
     Swap(T),
     /// `desired`, if the word is `expected`.
     CompareSwap {
-        /// What the word must be.
+        /// Required old value.
         expected: T,
-        /// What it becomes then.
+        /// New value then.
         desired: T,
     },
 }
@@ -64,13 +64,13 @@ pub enum Change<T> {
 pub struct Update {
     /// The word.
     pub word: WordKind,
-    /// What becomes of it.
+    /// The change.
     pub change: Change<u64>,
 }
 
 /// A number that can be updated atomically: `u32`, `i32`, `u64`, `i64`.
 pub trait AtomicWord: Copy + Ord + private::Sealed {
-    /// What it is.
+    /// Its kind.
     const WORD: WordKind;
     /// Its bits, the upper ones zero.
     fn bits(self) -> u64;
@@ -229,7 +229,7 @@ impl Update {
         }
     }
 
-    /// What the word becomes that has been `was`.
+    /// Returns the new value of a word that was `was`.
     pub fn of(self, was: u64) -> u64 {
         fn of<T: AtomicWord>(change: Change<u64>, was: u64, sum: impl FnOnce(T, T) -> T) -> u64 {
             let was = T::of_bits(was);

@@ -1,31 +1,34 @@
-//! The handshake between a sleeper and those who wake it: a word and an eventfd.
+//! The handshake between a sleeper and its wakers: a word and an eventfd.
 //!
-//! The sleeper calls [`prepare`], looks once more at what it waits for, sleeps until the descriptor is readable, and
-//! calls [`finish`]. Whoever changes something calls [`ring`] afterwards, which is a load while nobody sleeps. The two
-//! halves of an asymmetric fence make sure that the sleeper sees the change or the ringer sees the sleeper.
+//! The sleeper calls [`prepare`], looks once more at what it waits for, sleeps until the descriptor is
+//! readable, and calls [`finish`]. A thread that changes something calls [`ring`] afterwards, which is a load
+//! while there is no sleeper. The two halves of an asymmetric fence make sure that the sleeper sees the
+//! change or the ringer sees the sleeper.
 //!
-//! The sleeper's half interrupts every processor, which takes longer than most sleeps between processes that work for each other. So
-//! who may soon be woken calls [`prepare_briefly`], which does without, and sleeps for a bounded time: a change of the very moment, which is
-//! still in the changer's store buffer while the word is not yet seen by it, is found then. [`Sleeps`] says for how long, and who was not
-//! woken twice prepares for good.
+//! The sleeper's half interrupts every processor, which takes longer than most sleeps between processes that
+//! work for each other. So a thread that may soon be woken calls [`prepare_briefly`], which does without, and
+//! sleeps for a bounded time: a change of the very moment, which is still in the changer's store buffer while
+//! the word is not yet seen by it, is found then. [`Sleeps`] gives the time, and a thread that timed out
+//! twice prepares for good.
 
 use super::fence;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{self, AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How long one sleeps at most after [`prepare_briefly`], the first time: long against the waits for answers, short for those who are
-/// not woken in the one case in which nobody wakes them.
+/// Longest sleep after [`prepare_briefly`], the first time: long against the waits for answers, short for a
+/// thread in the one case in which its wake-up is missed.
 pub const BRIEF: Duration = Duration::from_millis(1);
 
-/// The same for who was not woken for that long. The longer a wait, the less likely that its end falls into the moment of a preparation: what
-/// it may cost grows with the sleep, and what it costs on average does not.
+/// Timeout of the second sleep, if the first one timed out. The longer a wait, the less likely that its end
+/// falls into the moment of a preparation: what it may cost grows with the sleep, and what it costs on
+/// average does not.
 pub const LONGER: Duration = Duration::from_millis(8);
 
-/// How long somebody who waits sleeps the next time.
+/// Duration of a waiter's next sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sleeps {
-    /// Sleeps from which nobody woke it, in a row.
+    /// Sleeps in a row that timed out.
     through: u8,
 }
 
@@ -60,7 +63,7 @@ pub fn introduce(word: &AtomicU32) {
     }
 }
 
-/// Announces that the caller is about to sleep. What it waits for must be checked after this.
+/// Announces that the caller is about to sleep. Its condition must be checked after this.
 pub fn prepare(word: &AtomicU32) {
     prepare_before_fence(word);
     fence::heavy();
@@ -77,7 +80,8 @@ pub fn prepare_before_fence(word: &AtomicU32) {
     word.store(SLEEPING | word.load(Ordering::Relaxed) & SYMMETRIC, Ordering::Relaxed);
 }
 
-/// The light half toward the owner of a word: for whoever changes something that the owner looks at after [`prepare`].
+/// The light half toward the owner of a word: for a thread that changes something that the owner looks at
+/// after [`prepare`].
 #[inline(always)]
 pub fn light_toward(word: &AtomicU32) {
     fence::light();
@@ -86,13 +90,14 @@ pub fn light_toward(word: &AtomicU32) {
     }
 }
 
-/// Returns whether the owner of a word sleeps, or is about to, and nobody has woken it yet: an estimate, which may be stale at once.
+/// Returns true if the owner of a word sleeps, or is about to, and was not woken yet: an estimate, which may
+/// be stale at once.
 #[inline]
 pub fn is_asleep(word: &AtomicU32) -> bool {
     word.load(Ordering::Relaxed) & STATE == SLEEPING
 }
 
-/// Wakes the sleeper, if there is one. What was changed for it must be changed before this.
+/// Wakes the sleeper, if there is one. Call it after the change that the sleeper waits for.
 #[inline]
 pub fn ring(word: &AtomicU32, descriptor: BorrowedFd<'_>) {
     light_toward(word);

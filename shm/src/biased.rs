@@ -3,18 +3,19 @@
 //! A locked instruction waits until all earlier stores have left the processor. On the way of a message that is the
 //! message before it, whose line comes from another core: about 100 ns, many times what the message costs otherwise.
 //!
-//! The lock leans to a thread that has taken it many times in a row. Such a thread says that it is inside, then looks
-//! whether the lock still leans to it. Whoever else wants the lock takes the ordinary one first, ends the leaning, and
-//! executes the heavy half of the asymmetric fence ([`super::fence`]): either it then sees the thread inside and waits, or
-//! the thread sees that the leaning has ended. The lock leans again after a longer row, eight times at most, each time
-//! with a flag of its own: a thread that is late in noticing can only touch a flag that nobody uses any more.
+//! The lock leans to a thread that has taken it many times in a row. Such a thread says that it is inside,
+//! then looks whether the lock still leans to it. Any other thread takes the ordinary lock first, ends the
+//! leaning, and executes the heavy half of the asymmetric fence ([`super::fence`]): either it then sees the
+//! thread inside and waits, or the thread sees that the leaning has ended. The lock leans again after a
+//! longer row, eight times at most, each time with a flag of its own: a thread that is late in noticing can
+//! only touch a flag that is not used any more.
 //!
 //! # Unsafe rules
 //!
-//! 1. *Exclusive.* The value is reached only through a guard. A guard exists between taking the ordinary lock and
-//!    releasing it, while the lock leans to nobody; or between setting a flag and clearing it, by the thread to which the
-//!    lock leans, confirmed after the flag was set.
-//! 2. *Row.* `row` is touched only by who has taken the ordinary lock.
+//! 1. *Exclusive.* The value is reached only through a guard. A guard exists between taking the ordinary lock
+//!    and releasing it, while the lock does not lean; or between setting a flag and clearing it, by the
+//!    thread to which the lock leans, confirmed after the flag was set.
+//! 2. *Row.* `row` is touched only by the thread that has taken the ordinary lock.
 
 use super::fence;
 use super::spin::pause;
@@ -23,7 +24,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 
-/// How often a lock may lean: the low bits of a thread's number tell which time it is.
+/// Number of times that a lock may lean: the low bits of a thread's number count them.
 const LIVES: usize = THREAD_ALIGN;
 
 /// Numbers of threads are multiples of this.
@@ -43,7 +44,7 @@ pub fn this_thread() -> usize {
 
 /// The lock. A panic of its holder releases it; values are kept consistent by their users.
 pub struct BiasedLock<T> {
-    /// The thread to which the lock leans, and which of its lives this is in the low bits; 0: to nobody.
+    /// The thread to which the lock leans, with the count of leanings in the low bits; 0: none.
     leans_to: AtomicUsize,
     /// The thread to which it leans, or leant, in each life, has taken it.
     inside: [AtomicBool; LIVES],
@@ -52,7 +53,7 @@ pub struct BiasedLock<T> {
     value: UnsafeCell<T>,
 }
 
-/// Who has taken the ordinary lock lately.
+/// Recent takers of the ordinary lock.
 struct Row {
     thread: usize,
     times: u64,
@@ -74,7 +75,7 @@ pub struct BiasedGuard<'a, T> {
 }
 
 impl<T> BiasedLock<T> {
-    /// An untaken lock that leans to nobody.
+    /// An untaken lock that does not lean.
     pub const fn new(value: T) -> Self {
         Self {
             leans_to: AtomicUsize::new(0),
@@ -85,7 +86,7 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// Takes the lock if nobody has it, this thread included.
+    /// Takes the lock if no thread holds it, this one included.
     #[inline]
     pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
         let leans_to = self.leans_to.load(Ordering::Relaxed);

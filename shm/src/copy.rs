@@ -12,11 +12,11 @@
 
 use std::ptr;
 
-/// What is moved by one load and one store.
+/// Bytes moved by one load and one store.
 const WORD_BYTES: usize = 8;
 
-/// Copies `bytes` bytes from `from` to `to`. What arrives where the two overlap is unspecified: two mappings of one file may overlap where
-/// no address shows it.
+/// Copies `bytes` bytes from `from` to `to`. If the two overlap, the result is unspecified: two mappings of
+/// one file may overlap where no address shows it.
 ///
 /// # Safety
 /// Both ranges are valid for the access for as long as the call lasts. Other processes may write either of them
@@ -331,8 +331,8 @@ mod tests {
         }
     }
 
-    /// Of what is read while it is written, each word has come from one write: wherever the copies lie in private memory, which is
-    /// where messages have them.
+    /// Each word of a concurrent read has come from one write, wherever the copies lie in private memory, as
+    /// those of messages do.
     #[test]
     #[cfg_attr(miri, ignore = "races, which the words' owners may have and Miri refuses")]
     fn tears_no_word() {

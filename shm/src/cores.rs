@@ -1,13 +1,13 @@
-//! Whether a core is free for whom one waits for.
+//! Spin or sleep? Estimates if a core is free for the thread that is waited for.
 //!
-//! Waiting awake saves what it costs to be woken, but only while nobody else needs the core: otherwise the other side, or a
-//! program that computes, waits for it in turn. The number of ranks does not tell, because what else runs on the machine
-//! counts as much. So whoever waits asks the kernel how many threads want to run at this moment, and waits awake only if
-//! each of them, the caller included, has a core ([`spare`]).
+//! Spinning saves the cost of a wake-up, but only while no other thread needs the core: otherwise the other
+//! side, or a program that computes, waits for it in turn. The number of ranks does not tell, because what
+//! else runs on the machine counts as much. So a waiter asks the kernel how many threads want to run at this
+//! moment, and spins only if each of them, the caller included, has a core ([`spare`]).
 //!
-//! Nobody gives its core away by yielding: the scheduler takes that for a request to be left alone for a whole time slice,
-//! which beside a program that computes is milliseconds. Who has to wait for something that nobody will tell it of takes a
-//! [`nap`].
+//! A waiter never yields its core: the scheduler takes that for a request to be left alone for a whole time
+//! slice, which beside a program that computes is milliseconds. A thread that has to wait for something
+//! without a wake-up takes a [`nap`].
 //!
 //! After [`prepare`] everything here is a few system calls and words of this process, takes no lock and allocates nothing:
 //! it may be called in signal handlers.
@@ -23,11 +23,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Duration;
 
-/// How long an answer is believed while there are enough cores: long against the 1 to 3 µs that asking takes, short
+/// Time that an answer is valid while there are enough cores: long against the 1 to 3 µs of a query, short
 /// against a time slice.
 const SPARE_FOR: u64 = 100_000;
 
-/// The same in nanoseconds, too, while there are not: those who compute do so for longer, and whoever asks in vain is late.
+/// The same in nanoseconds, too, while there are not: computing threads do so for longer, and a query in vain
+/// makes the caller late.
 const CROWDED_FOR: u64 = 1_000_000;
 
 /// Times of being one too many in a row before it is believed: a thread of the kernel that does a few microseconds' work (for
@@ -43,21 +44,22 @@ static ANSWERED_NS: AtomicU64 = AtomicU64::new(0);
 static IS_CROWDED: AtomicBool = AtomicBool::new(false);
 static ANSWERS: AtomicU32 = AtomicU32::new(0);
 static PROCESSORS: AtomicU32 = AtomicU32::new(0);
-/// Whether this process may use fewer processors than there are: then the kernel's number says too little.
+/// True if this process may use fewer processors than there are: then the kernel's number says too little.
 static IS_CONFINED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// How often this thread had to leave its core to others.
+    /// Number of times that this thread had to leave its core to others.
     static SWITCHES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Opens what [`spare`] reads. By whoever begins to take part in a job; before it, the kernel does not say.
+/// Opens what [`spare`] reads. Call it at the start of a job; before it, the kernel's number is unknown.
 pub fn prepare() {
     LOAD.get_or_init(|| File::open("/proc/loadavg").ok());
 }
 
-/// Whether every thread of this machine that wants to run now has a core, the caller included: then waiting awake takes
-/// nothing from anybody. A system call at most every 0.1 ms of all threads of the process, otherwise a look at the clock.
+/// Returns true if every thread of this machine that wants to run now has a core, the caller included: then
+/// spinning costs no other thread anything. A system call at most every 0.1 ms of all threads of the process,
+/// otherwise a look at the clock.
 ///
 /// False where the kernel does not say (without `/proc`) and this thread has lately been made to wait for its core.
 pub fn spare() -> bool {
@@ -92,7 +94,7 @@ fn look() -> bool {
     true
 }
 
-/// Whether this thread has had to leave its core since it was asked last.
+/// Returns true if this thread has had to leave its core since the last call.
 fn was_displaced() -> bool {
     let now = switches();
     SWITCHES.replace(now) != now
@@ -118,7 +120,8 @@ fn count_processors() {
     IS_CONFINED.store(own < all, Relaxed);
 }
 
-/// How many threads of the machine run or want to, this one included; none where the kernel does not say.
+/// Returns the number of threads of the machine that run or want to, this one included; none if the kernel
+/// does not say.
 fn runnable() -> Option<u32> {
     let mut text = [0; 64];
     let load = LOAD.get()?.as_ref()?;

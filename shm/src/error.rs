@@ -1,4 +1,4 @@
-//! What the system refuses, and what to do about it.
+//! Refusals of the system, with remedies.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ pub type Result<T, E = ShmError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {source}{}", advice(.source))]
 pub struct ShmError {
-    /// What was attempted.
+    /// The attempted operation.
     pub what: String,
     /// The system's reason.
     pub source: io::Error,
@@ -24,8 +24,8 @@ impl ShmError {
     }
 }
 
-/// What to do about a limit of the system that was met: the end of a sentence, or nothing. For errors of every layer that carry
-/// the system's reason.
+/// Returns the remedy for a limit of the system: the end of a sentence, or nothing. For errors of every layer
+/// that carry the system's reason.
 pub fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => "; raise the limit of open files (`ulimit -n`)",

@@ -5,14 +5,14 @@
 //! a message costs. With [`heavy`] on the rare side (`membarrier(2)` makes every registered process of the machine
 //! execute a fence now) the [`light`] side only keeps the compiler from reordering.
 //!
-//! Where the kernel refuses, both are ordinary fences. A process that is refused must tell the processes that it shares
-//! words with, so that their light side does more: see [`super::bell`].
+//! If the kernel refuses, both are ordinary fences. A process that is refused must tell the processes that it
+//! shares words with, so that their light side does more: see [`super::bell`].
 
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
-/// Whether this process takes part in asymmetric fences. The first call registers it.
+/// Returns true if this process takes part in asymmetric fences. The first call registers it.
 #[inline]
 pub fn is_asymmetric() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();

@@ -1,6 +1,7 @@
-//! Memory shared between processes: mappings, and the copies and atomics by which bytes that another process may write are
-//! touched. Whoever touches them elsewhere (conduits, the endpoint, segment files, the cache, the C interface) does it with these,
-//! under these rules. What the bytes mean, and who gets which mapping, is the matter of the layers above.
+//! Memory shared between processes: mappings, and the copies and atomics by which bytes that another process
+//! may write are touched. All other code that touches them (conduits, the endpoint, segment files, the cache,
+//! the C interface) does it with these, under these rules. The meaning of the bytes, and the assignment of
+//! mappings, are the matter of the layers above.
 //!
 //! | module | is |
 //! |---|---|
@@ -20,8 +21,8 @@
 //!    moment. They are copied in and out through [`Mapping`], or reached as atomics, which tolerate concurrent writers.
 //! 2. *Bounds first.* Every access names an offset and a length and is checked against the mapping; an offset that a
 //!    peer chose is additionally checked where it arrives, with an error instead of a panic.
-//! 3. *Life.* A mapping lives as long as its `Arc`. Whoever hands its address to the kernel (io_uring, registered
-//!    memory) holds an `Arc` until the completion has been seen.
+//! 3. *Life.* A mapping lives as long as its `Arc`. Code that hands its address to the kernel (io_uring,
+//!    registered memory) holds an `Arc` until the completion has been seen.
 //! 4. *Order.* Copies order nothing. A protocol that hands bytes from one process to another does so with an atomic
 //!    word (release by the writer, acquire by the reader); races outside such a protocol yield old, new or mixed
 //!    bytes, never anything else, and never a torn aligned 8-byte word (see [`copy`]).

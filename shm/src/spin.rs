@@ -38,7 +38,7 @@ impl<T> SpinLock<T> {
         Self { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         if self.is_taken.swap(true, Ordering::Acquire) {
@@ -67,7 +67,7 @@ impl<T> SpinLock<T> {
     }
 }
 
-/// What to do after one more look in vain at a lock.
+/// Pauses after one more look in vain at a lock.
 pub(super) fn pause(looks: &mut u32) {
     *looks = looks.saturating_add(1);
     match looks.checked_sub(LOOKS) {

@@ -9,7 +9,7 @@
 
 use super::copy::copy;
 
-/// What is fetched ahead by itself, in bytes: the smallest page.
+/// Bytes that the processor fetches ahead by itself: the smallest page.
 const PAGE_BYTES: usize = 4096;
 
 /// Pages copied side by side. (Two gave nine tenths of the rate, eight the same.)

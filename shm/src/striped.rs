@@ -13,8 +13,9 @@ pub fn stripe() -> usize {
     MINE.with(|mine| *mine)
 }
 
-/// Adds to the counter that this thread's stripe has: `stripe` is what [`stripe`] has returned here, and the threads of other stripes do
-/// not add to this counter. Who reads the sum, with acquire, sees what this thread did before.
+/// Adds to the counter that this thread's stripe has: `stripe` is what [`stripe`] has returned here, and the
+/// threads of other stripes do not add to this counter. A reader of the sum, with acquire, sees the effects
+/// of this thread before.
 #[inline]
 pub fn add(stripe: usize, counter: &AtomicU64, more: u64) {
     if stripe == STRIPES - 1 {

@@ -203,9 +203,9 @@ fn other_side(provider: &str, zero: &str) -> Result<()> {
     }
 }
 
-struct Other(Child);
+struct PeerProcess(Child);
 
-impl Drop for Other {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -222,7 +222,7 @@ fn round(provider: &str) -> Result<[f64; 3]> {
         .spawn()?;
     let mut answer = String::new();
     BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut answer)?;
-    let _other = Other(child);
+    let _other = PeerProcess(child);
     let side = Side::new(open(provider, 0, listener, [mine, answer.trim().parse()?])?)?;
     Ok([side.round_trip()?, side.get()?, side.put()?])
 }

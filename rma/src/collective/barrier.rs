@@ -4,7 +4,7 @@
 //! name. A member can be at most one barrier ahead of another, so a place by parity and round is enough for what is heard.
 
 use super::call::{Call, Kind};
-use super::post::{HANDLER, Key, What};
+use super::post::{HANDLER, Key, PostKind};
 use super::{Collectives, Team};
 use crate::Peer;
 use crate::conduit::Sent;
@@ -17,14 +17,14 @@ use std::sync::{Arc, Mutex};
 const ROUNDS_MAX: usize = 32;
 
 /// A message of a round: its sender, and its word.
-type Heard = Option<(Peer, u64)>;
+type RoundMessage = Option<(Peer, u64)>;
 
 /// A team's barrier at this rank.
 #[derive(Default)]
 pub(super) struct Barrier {
     state: Mutex<State>,
     /// Messages, by parity of the epoch and by round.
-    heard: Mutex<[[Heard; ROUNDS_MAX]; 2]>,
+    heard: Mutex<[[RoundMessage; ROUNDS_MAX]; 2]>,
 }
 
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl Barrier {
             if !*is_round_sent {
                 let call = Call::of_all(Kind::Barrier);
                 let word = known.encode(epoch);
-                let words = Key::of_team(team.number()).words(call, *round as u32, What::Barrier, word);
+                let words = Key::of_team(team.number()).words(call, *round as u32, PostKind::Barrier, word);
                 let to = peer_of(((u64::from(me) + u64::from(step)) % u64::from(members)) as u32);
                 match endpoint.try_request(to, HANDLER, &words, Payload::Short) {
                     Ok(Sent::Accepted) => *is_round_sent = true,

@@ -1,7 +1,7 @@
 //! Strings on their way out: sent unasked, or offered, asked for, and sent in pieces.
 
 use super::call::Call;
-use super::post::{Key, Tag, What};
+use super::post::{Key, PostKind, Tag};
 use super::view::View;
 use super::{Collectives, HANDLER};
 use crate::Peer;
@@ -167,7 +167,7 @@ impl Departure {
     fn step(&mut self, key: Key, call: Call, engine: &Collectives) -> Result<Attempt> {
         let (to, tag) = (self.to, self.tag);
         let (endpoint, credit) = (&engine.endpoint, &engine.credit);
-        let send = |what: What, number: u64, payload: Payload<'_>| -> Result<bool> {
+        let send = |what: PostKind, number: u64, payload: Payload<'_>| -> Result<bool> {
             let words = key.words(call, tag, what, number);
             let present = endpoint.present(payload);
             let payload = match (&present, payload) {
@@ -182,13 +182,13 @@ impl Departure {
                 let bytes = text.bytes();
                 // Some conduits have smaller messages.
                 if bytes <= endpoint.medium_bytes_max() && credit.spend(to, bytes) {
-                    if send(What::Whole, bytes as u64, Payload::Medium(text.part(0, bytes)))? {
+                    if send(PostKind::Whole, bytes as u64, Payload::Medium(text.part(0, bytes)))? {
                         return Ok(Attempt::Done);
                     }
                     credit.not_sent(to, bytes);
                     return Ok(Attempt::Busy);
                 }
-                if !send(What::Offer, bytes as u64, Payload::Short)? {
+                if !send(PostKind::Offer, bytes as u64, Payload::Short)? {
                     return Ok(Attempt::Busy);
                 }
                 self.stage = Stage::Offered(text.clone());
@@ -204,11 +204,11 @@ impl Departure {
                         let destination =
                             Destination::Region { region: RegionId::SEGMENT, owner: to, offset };
                         let payload = Payload::Long(text.part(*sent, bytes), destination);
-                        (bytes, send(What::Piece, 0, payload)?)
+                        (bytes, send(PostKind::Piece, 0, payload)?)
                     }
                     None => {
                         let bytes = rest.min(endpoint.medium_bytes_max());
-                        (bytes, send(What::Piece, 0, Payload::Medium(text.part(*sent, bytes)))?)
+                        (bytes, send(PostKind::Piece, 0, Payload::Medium(text.part(*sent, bytes)))?)
                     }
                 };
                 if !is_sent {
@@ -220,7 +220,7 @@ impl Departure {
             Stage::Question { place } => {
                 // 0 is no place.
                 let number = place.map_or(0, |offset| offset + 1);
-                if send(What::Ask, number, Payload::Short)? { Attempt::Done } else { Attempt::Busy }
+                if send(PostKind::Ask, number, Payload::Short)? { Attempt::Done } else { Attempt::Busy }
             }
         })
     }

@@ -105,7 +105,7 @@ fn begin(engine: &Arc<Collectives>) -> Vec<Exchange> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::post::{Key, What};
+    use super::super::post::{Key, PostKind};
     use super::*;
     use crate::address::NodeId;
     use vgas_testing::replay;
@@ -115,7 +115,7 @@ mod tests {
         [&[from, payload.len() as u8], words.as_slice(), payload].concat()
     }
 
-    fn of(number: u32, call: Call, tag: u32, what: What, about: u64) -> [u32; WORDS] {
+    fn of(number: u32, call: Call, tag: u32, what: PostKind, about: u64) -> [u32; WORDS] {
         Key { team: 0, sequence: sequence::RANKS, number }.words(call, tag, what, about)
     }
 
@@ -146,19 +146,20 @@ mod tests {
         let first = Call::with_root(Kind::Broadcast, 1);
         let second = Call::with_root(Kind::Broadcast, 0);
         let third = Call::with_root(Kind::Reduce, 0);
-        let whole = message(1, of(0, first, DATA, What::Whole, 4), b"four");
-        let offered = message(1, of(0, first, DATA, What::Offer, 4), &[]);
+        let whole = message(1, of(0, first, DATA, PostKind::Whole, 4), b"four");
+        let offered = message(1, of(0, first, DATA, PostKind::Offer, 4), &[]);
         let pieces =
-            [b"fo", b"ur"].map(|piece| message(1, of(0, first, DATA, What::Piece, 0), piece)).concat();
-        let ask = |place| message(2, of(1, second, DATA, What::Ask, place), &[]);
+            [b"fo", b"ur"].map(|piece| message(1, of(0, first, DATA, PostKind::Piece, 0), piece)).concat();
+        let ask = |place| message(2, of(1, second, DATA, PostKind::Ask, place), &[]);
         let sums = [(1, 0), (2, 1)]
-            .map(|(from, round)| message(from, of(2, third, UP + round, What::Whole, 2), &[1, 2]));
+            .map(|(from, round)| message(from, of(2, third, UP + round, PostKind::Whole, 2), &[1, 2]));
         let barrier = |round: u8, from| {
             let word = BarrierName::Named(1).encode(1);
-            let words = Key::of_team(0).words(Call::of_all(Kind::Barrier), round.into(), What::Barrier, word);
+            let words =
+                Key::of_team(0).words(Call::of_all(Kind::Barrier), round.into(), PostKind::Barrier, word);
             message(from, words, &[])
         };
-        let spoilt = Key::of_team(0).words(first, 2, What::Spoilt, 0);
+        let spoilt = Key::of_team(0).words(first, 2, PostKind::Spoilt, 0);
         replay(
             "collective_messages",
             collective_messages,
@@ -169,11 +170,11 @@ mod tests {
                 ("asked-for-the-end-of-memory", ask(u64::MAX)),
                 ("sums", sums.concat()),
                 ("barrier", [barrier(0, 2), barrier(1, 1)].concat()),
-                ("another-length", message(1, of(0, first, DATA, What::Whole, 3), b"abc")),
-                ("another-root", message(1, of(0, second, DATA, What::Whole, 4), b"four")),
-                ("another-kind", message(1, of(3, third, DATA, What::Offer, 4), &[])),
+                ("another-length", message(1, of(0, first, DATA, PostKind::Whole, 3), b"abc")),
+                ("another-root", message(1, of(0, second, DATA, PostKind::Whole, 4), b"four")),
+                ("another-kind", message(1, of(3, third, DATA, PostKind::Offer, 4), &[])),
                 ("twice", [whole.clone(), whole].concat()),
-                ("credit", message(1, of(0, first, 0, What::Credit, 100), &[])),
+                ("credit", message(1, of(0, first, 0, PostKind::Credit, 100), &[])),
                 ("spoilt", [message(1, spoilt, b"why"), offered].concat()),
             ],
         );

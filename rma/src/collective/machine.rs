@@ -67,7 +67,7 @@ pub(super) struct Machine {
 }
 
 /// A part of the bytes that a member gives in a piece.
-struct Wanted {
+struct PieceRange {
     /// Bytes of the whole piece.
     given: usize,
     /// The part's offset in it, and its bytes.
@@ -468,15 +468,15 @@ impl Machine {
     }
 
     /// The part of a piece that this member takes from another, of a pattern that combines nothing.
-    fn wanted(&self, near: &Near, member: u32, piece: u64) -> Wanted {
+    fn wanted(&self, near: &Near, member: u32, piece: u64) -> PieceRange {
         let (offset, bytes) = self.range(piece);
         if self.is_result(piece) {
             let given = self.slice(near, member, bytes).1;
-            return Wanted { given, skip: 0, bytes: given, at: 0 };
+            return PieceRange { given, skip: 0, bytes: given, at: 0 };
         }
         let is_for_each = matches!(self.call.pattern, Pattern::Scatter { .. } | Pattern::AllToAll);
         let index = if is_for_each { near.me as usize } else { 0 };
-        Wanted {
+        PieceRange {
             given: self.blocks(near) * bytes,
             skip: index * bytes,
             bytes,
@@ -488,7 +488,7 @@ impl Machine {
     fn operand(&mut self, near: &Near, member: u32, piece: u64, start: usize, length: usize) -> Option<View> {
         let (offset, bytes) = self.range(piece);
         if member != near.me {
-            let wanted = Wanted { given: bytes, skip: start, bytes: length, at: offset + start };
+            let wanted = PieceRange { given: bytes, skip: start, bytes: length, at: offset + start };
             return self.find(near, member, self.first + piece, &wanted);
         }
         let own = match &mut self.own {
@@ -499,7 +499,7 @@ impl Machine {
     }
 
     /// The bytes of a piece that a member gives, once they are posted.
-    fn find(&mut self, near: &Near, member: u32, number: u64, wanted: &Wanted) -> Option<View> {
+    fn find(&mut self, near: &Near, member: u32, number: u64, wanted: &PieceRange) -> Option<View> {
         let header = near.board.header(member, number)?;
         if header.shape != self.shape() {
             near.disagree(member, header.shape, self.shape());

@@ -98,7 +98,7 @@ pub struct Collectives {
     /// Number of teams made of each list of ranks.
     created: Mutex<HashMap<Vec<Rank>, u32>>,
     /// Members that were not told yet that their team is spoilt.
-    untold: Mutex<Vec<Untold>>,
+    untold: Mutex<Vec<SpoiltNotice>>,
     untold_count: AtomicUsize,
 }
 
@@ -110,7 +110,7 @@ struct StepQueue {
     is_counted: bool,
 }
 
-struct Untold {
+struct SpoiltNotice {
     to: Peer,
     team: u64,
     member: Rank,
@@ -118,7 +118,7 @@ struct Untold {
 }
 
 /// State of the operation that a message belongs to.
-enum Found {
+enum MessageTarget {
     /// The operation, made now if nothing of it was seen before.
     Operation(Arc<Operation>),
     /// It has ended.
@@ -203,7 +203,7 @@ impl Collectives {
             match operation {
                 Some(operation) if may_step(&operation) => {
                     operation.dequeue();
-                    operation.step(self, operation::Where::Caller);
+                    operation.step(self, operation::StepContext::Caller);
                 }
                 Some(_) => stay.push(key),
                 None => {}
@@ -260,25 +260,25 @@ impl Collectives {
     }
 
     /// The operation that a message of a peer is about.
-    fn operation_of(&self, key: Key, from: Peer) -> Found {
+    fn operation_of(&self, key: Key, from: Peer) -> MessageTarget {
         let mut operations = lock(&self.operations);
         if let Some(operation) = operations.get(&key) {
-            return Found::Operation(operation.clone());
+            return MessageTarget::Operation(operation.clone());
         }
         let standing = self.standing(key.team);
         if standing.spoilt().is_some() {
-            return Found::Spoilt;
+            return MessageTarget::Spoilt;
         }
         let is_member = |rank| standing.members().is_none_or(|members| members.contains(&rank));
         if !self.endpoint.layout().rank_of_peer(from).is_some_and(is_member) {
-            return Found::Stranger;
+            return MessageTarget::Stranger;
         }
         if standing.has_begun(key) {
-            return Found::Ended(standing);
+            return MessageTarget::Ended(standing);
         }
         let operation = Arc::new(Operation::new(key, standing));
         operations.insert(key, operation.clone());
-        Found::Operation(operation)
+        MessageTarget::Operation(operation)
     }
 
     /// Gives up a team of which a member has called something else than another, and tells all members.
@@ -294,7 +294,7 @@ impl Collectives {
             .into_iter()
             .flat_map(|members| members.iter())
             .filter(|&&rank| rank != self.rank());
-        let others = others.map(|&rank| Untold {
+        let others = others.map(|&rank| SpoiltNotice {
             to: layout.peer_of_rank(rank),
             team: standing.number(),
             member,
@@ -320,7 +320,7 @@ impl Collectives {
             }
         }
         let operations: Vec<_> = lock(&self.operations).values().cloned().collect();
-        operations.iter().for_each(|operation| operation.step(self, operation::Where::Handler));
+        operations.iter().for_each(|operation| operation.step(self, operation::StepContext::Handler));
     }
 
     /// Forgets what has come for operations of a spoilt team that were not begun here, and has those look that were. The credit of

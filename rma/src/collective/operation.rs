@@ -25,7 +25,7 @@ pub type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Context in which a step of an operation runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Where {
+pub(super) enum StepContext {
     /// In a handler of active messages.
     Handler,
     /// In a thread that called the library.
@@ -192,9 +192,9 @@ impl Operation {
 
     /// Goes as far as what has arrived allows. A thread that finds another one at it leaves the work to that
     /// thread, which looks again before it goes.
-    pub(super) fn step(&self, engine: &Collectives, place: Where) {
+    pub(super) fn step(&self, engine: &Collectives, place: StepContext) {
         self.is_stirred.store(true, Ordering::SeqCst);
-        if place == Where::Handler && self.needs_caller() {
+        if place == StepContext::Handler && self.needs_caller() {
             self.flush(engine);
             engine.queue_step(self);
             return;
@@ -297,7 +297,7 @@ impl Exchange {
         }
         operation.needs_caller.store(needs_caller, Ordering::Relaxed);
         *lock(&operation.run) = Some(run);
-        operation.step(engine, Where::Caller);
+        operation.step(engine, StepContext::Caller);
     }
 
     /// Runs the operation to its end in this thread. When it returns, what this rank gets is there, and what it gives has left.

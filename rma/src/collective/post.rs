@@ -2,7 +2,7 @@
 
 use super::arrival::{Next, Piece};
 use super::call::Call;
-use super::{Collectives, Found, Untold, sequence};
+use super::{Collectives, MessageTarget, SpoiltNotice, sequence};
 use crate::Rank;
 use crate::conduit::Sent;
 use crate::endpoint::{Token, lock};
@@ -35,7 +35,7 @@ pub(super) type Tag = u32;
 /// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum What {
+pub(super) enum PostKind {
     /// A string, unasked. Number: its length.
     Whole = 0,
     /// There is a string. Number: its length.
@@ -52,7 +52,7 @@ pub(super) enum What {
     Spoilt = 6,
 }
 
-impl What {
+impl PostKind {
     fn of(word: u32) -> Option<Self> {
         [Self::Whole, Self::Offer, Self::Ask, Self::Piece, Self::Credit, Self::Barrier, Self::Spoilt]
             .into_iter()
@@ -67,7 +67,7 @@ impl Key {
     }
 
     /// The arguments of a message.
-    pub(super) fn words(self, call: Call, tag: Tag, what: What, number: u64) -> [u32; 8] {
+    pub(super) fn words(self, call: Call, tag: Tag, what: PostKind, number: u64) -> [u32; 8] {
         let Key { team, sequence, number: operation } = self;
         let halves = |word: u64| (word as u32, (word >> 32) as u32);
         let ((team_low, team_high), (low, high)) = (halves(team), halves(number));
@@ -88,29 +88,29 @@ impl Collectives {
         let sequence = sequence & ((1 << SEQUENCE_BITS) - 1);
         let key = Key { team: wide(team_low, team_high), sequence, number: operation };
         let (from, number) = (token.from(), wide(low, high));
-        let what = match (What::of(what), arrived) {
-            (Some(What::Barrier), Arrived::Short) => {
+        let what = match (PostKind::of(what), arrived) {
+            (Some(PostKind::Barrier), Arrived::Short) => {
                 return self.on_barrier(token, key.team, tag, number);
             }
-            (Some(What::Spoilt), Arrived::Medium(reason)) => {
+            (Some(PostKind::Spoilt), Arrived::Medium(reason)) => {
                 return self.on_spoilt(token, key.team, Rank(tag), &reason);
             }
-            (Some(What::Credit), Arrived::Short) => {
+            (Some(PostKind::Credit), Arrived::Short) => {
                 if !self.credit.returned(from, number as usize) {
                     token.refuse("more credit of collectives than strings were sent");
                 }
                 return;
             }
-            (Some(What::Whole), Arrived::Medium(bytes)) => {
+            (Some(PostKind::Whole), Arrived::Medium(bytes)) => {
                 if !self.credit.arrived(from, bytes.len()) {
                     return token.refuse("more strings of collectives than there is credit for");
                 }
-                What::Whole
+                PostKind::Whole
             }
-            (Some(What::Offer | What::Ask), Arrived::Short)
-            | (Some(What::Piece), Arrived::Medium(_) | Arrived::Long(..)) => {
+            (Some(PostKind::Offer | PostKind::Ask), Arrived::Short)
+            | (Some(PostKind::Piece), Arrived::Medium(_) | Arrived::Long(..)) => {
                 // One of those above, or it would not be here.
-                What::of(what).unwrap_or(What::Piece)
+                PostKind::of(what).unwrap_or(PostKind::Piece)
             }
             _ => return token.refuse("a malformed message of a collective"),
         };
@@ -118,9 +118,11 @@ impl Collectives {
             return token.refuse(format!("a message of a collective of sequence {sequence}"));
         }
         let found = match self.operation_of(key, from) {
-            Found::Operation(operation) => operation,
-            Found::Stranger => return token.refuse("a string of a collective of a team that it is not in"),
-            Found::Ended(standing) => {
+            MessageTarget::Operation(operation) => operation,
+            MessageTarget::Stranger => {
+                return token.refuse("a string of a collective of a team that it is not in");
+            }
+            MessageTarget::Ended(standing) => {
                 let layout = self.endpoint.layout();
                 let (who, here) = (layout.describe(from), layout.describe(self.endpoint.me()));
                 let what = format!(
@@ -128,8 +130,8 @@ impl Collectives {
                 );
                 return self.spoil(&standing, from, what);
             }
-            Found::Spoilt => {
-                if what == What::Whole {
+            MessageTarget::Spoilt => {
+                if what == PostKind::Whole {
                     let bytes = if let Arrived::Medium(bytes) = arrived { bytes.len() } else { 0 };
                     self.taken(key, from, bytes);
                 }
@@ -138,15 +140,15 @@ impl Collectives {
         };
         let next = {
             let mut arrivals = lock(&found.arrivals);
-            let other = if what == What::Ask { None } else { arrivals.hear(from, call) };
+            let other = if what == PostKind::Ask { None } else { arrivals.hear(from, call) };
             match (other, what, arrived) {
                 (Some(other), ..) => other,
-                (None, What::Whole, Arrived::Medium(bytes)) => arrivals.whole(from, tag, &bytes),
-                (None, What::Offer, _) => arrivals.offered(from, tag, number as usize),
-                (None, What::Piece, Arrived::Medium(bytes)) => {
+                (None, PostKind::Whole, Arrived::Medium(bytes)) => arrivals.whole(from, tag, &bytes),
+                (None, PostKind::Offer, _) => arrivals.offered(from, tag, number as usize),
+                (None, PostKind::Piece, Arrived::Medium(bytes)) => {
                     arrivals.piece(from, tag, Piece::Bytes(&bytes))
                 }
-                (None, What::Piece, Arrived::Long(address, bytes)) => {
+                (None, PostKind::Piece, Arrived::Long(address, bytes)) => {
                     arrivals.piece(from, tag, Piece::Placed(address, bytes))
                 }
                 (None, ..) => {
@@ -165,13 +167,13 @@ impl Collectives {
             }
             return;
         }
-        found.step(self, super::operation::Where::Handler);
+        found.step(self, super::operation::StepContext::Handler);
     }
 
     /// A string that came unasked was taken: its sender gets its credit back, now or with what comes next.
     pub(super) fn taken(&self, key: Key, from: crate::Peer, bytes: usize) {
         let Some(amount) = self.credit.taken(from, bytes) else { return };
-        let words = key.words(Call::decode(0), 0, What::Credit, amount as u64);
+        let words = key.words(Call::decode(0), 0, PostKind::Credit, amount as u64);
         match self.endpoint.try_request(from, HANDLER, &words, Payload::Short) {
             Ok(Sent::Accepted) => {}
             Ok(Sent::Busy) => self.credit.not_told(from, amount),
@@ -196,8 +198,8 @@ impl Collectives {
     }
 
     /// Tells one member that its team is spoilt. False: there is no room now.
-    pub(super) fn tell_one(&self, untold: &Untold) -> bool {
-        let words = Key::of_team(untold.team).words(Call::decode(0), untold.member.0, What::Spoilt, 0);
+    pub(super) fn tell_one(&self, untold: &SpoiltNotice) -> bool {
+        let words = Key::of_team(untold.team).words(Call::decode(0), untold.member.0, PostKind::Spoilt, 0);
         let reason = untold.what.as_bytes();
         let reason = &reason[..reason.len().min(REASON_BYTES_MAX)];
         match self.endpoint.try_request(untold.to, HANDLER, &words, Payload::Medium(Source::of(reason))) {

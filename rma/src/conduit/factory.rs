@@ -25,7 +25,7 @@ pub struct Provider {
     /// The nodes that it connects.
     pub reach: Reach,
     /// Its way of opening.
-    pub(super) way: Way,
+    pub(super) way: OpenMode,
     /// Tries whether this machine has what it needs.
     pub(super) probe: fn() -> Availability,
     /// The part of its opening that takes long, if there is one.
@@ -52,7 +52,7 @@ pub enum Reach {
 
 /// Ways for a job's nodes to open a conduit.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Way {
+pub(super) enum OpenMode {
     /// All processes of the job share one domain, which carries it.
     Domain,
     /// Every process opens it, over a listener of its own.
@@ -131,7 +131,7 @@ impl Provider {
     /// Returns true if all processes of a job with this conduit share one domain: nothing is opened between
     /// its nodes.
     pub fn is_domain(&self) -> bool {
-        matches!(self.way, Way::Domain)
+        matches!(self.way, OpenMode::Domain)
     }
 
     /// Returns true if it connects nodes on several machines.
@@ -167,8 +167,8 @@ impl Provider {
     /// Those of the conduit; [`RmaError::Usage`] when nothing is to be opened ([`Provider::is_domain`]).
     pub fn open(&self, spec: TcpSpec, options: &dyn Options) -> Result<Arc<dyn Conduit>> {
         match self.way {
-            Way::Opened(open) => open(spec, options),
-            Way::Domain => {
+            OpenMode::Opened(open) => open(spec, options),
+            OpenMode::Domain => {
                 Err(RmaError::Usage(format!("the conduit {} is not opened between nodes", self.name)))
             }
         }

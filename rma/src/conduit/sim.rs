@@ -134,7 +134,7 @@ struct State {
     step: u64,
     random: SplitMix,
     /// By sender and receiver, those that were used.
-    ways: BTreeMap<(Peer, Peer), Way>,
+    ways: BTreeMap<(Peer, Peer), SimPath>,
     /// Messages in flight, by receiver.
     inboxes: Vec<Inbox>,
     /// Messages that were sent.
@@ -155,7 +155,7 @@ type Inbox = BTreeMap<Key, InFlight>;
 type Key = (u64, u64, u64);
 
 #[derive(Default)]
-struct Way {
+struct SimPath {
     requests: usize,
     latest_due: [u64; 2],
     room_wanted: bool,

@@ -15,7 +15,7 @@ pub(in crate::conduit) struct Turn {
 }
 
 /// Ends the turn when dropped.
-pub(in crate::conduit) struct Taken<'a> {
+pub(in crate::conduit) struct TurnGuard<'a> {
     turn: &'a Turn,
     /// Taken from inside a handler.
     pub(in crate::conduit) nested: bool,
@@ -24,14 +24,14 @@ pub(in crate::conduit) struct Taken<'a> {
 impl Turn {
     /// Takes the turn, unless another thread has it.
     #[inline]
-    pub(in crate::conduit) fn take(&self) -> Option<Taken<'_>> {
+    pub(in crate::conduit) fn take(&self) -> Option<TurnGuard<'_>> {
         let me = this_thread();
         let nested = self.owner.load(Ordering::Relaxed) == me;
         if !nested && self.owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return None;
         }
         self.depth.store(self.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Some(Taken { turn: self, nested })
+        Some(TurnGuard { turn: self, nested })
     }
 
     /// Returns true if this thread is inside a handler.
@@ -40,7 +40,7 @@ impl Turn {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for TurnGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         let depth = self.turn.depth.load(Ordering::Relaxed) - 1;

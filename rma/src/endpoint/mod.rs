@@ -196,7 +196,7 @@ pub struct Endpoint {
     guards: [OnceLock<RegionGuard>; GUARDED_REGIONS],
     operations: operation::Operations,
     barrier: barrier::Barrier,
-    lost: survive::Lost,
+    lost: survive::LostPeers,
     medium_bytes_max: usize,
     long_bytes_max: usize,
     /// First address and length of the memory named with [`Endpoint::set_absent`].
@@ -239,7 +239,7 @@ impl Endpoint {
             segments: segment::Segments::new(&layout, shared.clone(), domain.as_deref()),
             barrier: barrier::Barrier::new(&layout, me, domain.as_deref(), shared)?,
             wait: wait::WaitState::new()?,
-            lost: survive::Lost::new(&layout),
+            lost: survive::LostPeers::new(&layout),
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             myself: OnceLock::new(),
             background: background::Background::default(),

@@ -33,10 +33,10 @@ const GONE: u32 = 2;
 pub type Report = Box<dyn Fn(Peer) + Send + Sync>;
 
 /// Is told of a node that is lost.
-type Heard = std::sync::Arc<dyn Fn(&Endpoint, NodeId) + Send + Sync>;
+type LossCallback = std::sync::Arc<dyn Fn(&Endpoint, NodeId) + Send + Sync>;
 
 /// An endpoint's state of lost peers.
-pub(super) struct Lost {
+pub(super) struct LostPeers {
     /// Set where the endpoint goes on without lost peers.
     report: OnceLock<Report>,
     /// By peer.
@@ -48,10 +48,10 @@ pub(super) struct Lost {
     /// In the order in which they were lost.
     nodes: Mutex<Vec<NodeId>>,
     /// Callbacks for each loss.
-    told: Mutex<Vec<Heard>>,
+    told: Mutex<Vec<LossCallback>>,
 }
 
-impl Lost {
+impl LostPeers {
     pub(super) fn new(layout: &Layout) -> Self {
         Self {
             report: OnceLock::new(),

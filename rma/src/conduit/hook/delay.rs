@@ -44,7 +44,7 @@ impl Link {
 }
 
 /// Path of a message.
-enum Way {
+enum DelayPath {
     /// A link from each peer, and until when it is busy.
     Links(Link, BTreeMap<Peer, Instant>),
     /// The cables of nodes.
@@ -53,7 +53,7 @@ enum Way {
     Drawn(Duration, SplitMix),
 }
 
-impl Way {
+impl DelayPath {
     /// When something of so many bytes that a peer has sent, and that has been taken in now, begins its way.
     fn begin(&mut self, from: Peer, bytes: usize) -> Instant {
         match self {
@@ -89,15 +89,15 @@ pub struct Delay {
 }
 
 struct State {
-    way: Way,
+    way: DelayPath,
     /// Messages still to be transferred, by start time, then in the order of arrival; with their bytes.
-    waiting: BTreeMap<(Instant, u64), (Peer, usize, Held)>,
+    waiting: BTreeMap<(Instant, u64), (Peer, usize, HeldMessage)>,
     /// When what has come last of a peer begins its way.
     last_begin: BTreeMap<Peer, Instant>,
     /// When what has come last of a peer is to be delivered.
     last_due: BTreeMap<Peer, Instant>,
     /// By the time of delivery, and among equals in the order of arrival.
-    held: BTreeMap<(Instant, u64), Held>,
+    held: BTreeMap<(Instant, u64), HeldMessage>,
     arrivals: u64,
     /// Requests among those held.
     requests: usize,
@@ -107,12 +107,12 @@ struct State {
     ended: BTreeSet<Peer>,
 }
 
-enum Held {
+enum HeldMessage {
     Message(OwnedDelivery),
     Completed(Peer, u64),
 }
 
-impl Held {
+impl HeldMessage {
     fn is_request(&self) -> bool {
         matches!(self, Self::Message(message) if message.direction == Direction::Request)
     }
@@ -120,7 +120,7 @@ impl Held {
 
 impl State {
     /// Nothing is held yet.
-    fn of(way: Way) -> Self {
+    fn of(way: DelayPath) -> Self {
         Self {
             way,
             waiting: BTreeMap::new(),
@@ -135,7 +135,7 @@ impl State {
     }
 
     /// Holds something of a peer's that has come now. It is not delivered before what has come of that peer earlier.
-    fn hold(&mut self, from: Peer, bytes: usize, held: Held) {
+    fn hold(&mut self, from: Peer, bytes: usize, held: HeldMessage) {
         let begin = self.way.begin(from, bytes);
         let last = self.last_begin.entry(from).or_insert(begin);
         *last = begin.max(*last);
@@ -164,7 +164,7 @@ impl State {
         let now = Instant::now();
         let mut kept = BTreeSet::new();
         self.held.iter().take_while(|((due, _), _)| *due <= now).find_map(|(key, held)| {
-            let Held::Message(message) = held else { return Some(*key) };
+            let HeldMessage::Message(message) = held else { return Some(*key) };
             let is_reply = message.direction == Direction::Reply;
             let passes = match traffic {
                 Traffic::RepliesOnly => is_reply,
@@ -177,7 +177,7 @@ impl State {
         })
     }
 
-    fn take_due(&mut self, traffic: Traffic) -> Option<Held> {
+    fn take_due(&mut self, traffic: Traffic) -> Option<HeldMessage> {
         self.begin_due();
         let held = self.held.remove(&self.next_due(traffic)?)?;
         self.requests -= usize::from(held.is_request());
@@ -191,7 +191,7 @@ impl Delay {
     /// # Errors
     /// When the system refuses descriptors.
     pub fn new(inner: Arc<dyn Conduit>, link: Link) -> Result<Self> {
-        Self::over(inner, Way::Links(link, BTreeMap::new()))
+        Self::over(inner, DelayPath::Links(link, BTreeMap::new()))
     }
 
     /// Puts a switch between this peer's node and all others.
@@ -199,7 +199,7 @@ impl Delay {
     /// # Errors
     /// When the system refuses descriptors.
     pub fn switched(inner: Arc<dyn Conduit>, switch: Switch) -> Result<Self> {
-        Self::over(inner, Way::Switch(switch))
+        Self::over(inner, DelayPath::Switch(switch))
     }
 
     /// Delivers each message up to so much later, by times that this seed draws: what peers send at the same time overtakes what others send.
@@ -208,10 +208,10 @@ impl Delay {
     /// # Errors
     /// When the system refuses descriptors.
     pub fn drawn(inner: Arc<dyn Conduit>, most: Duration, seed: u64) -> Result<Self> {
-        Self::over(inner, Way::Drawn(most, SplitMix(seed)))
+        Self::over(inner, DelayPath::Drawn(most, SplitMix(seed)))
     }
 
-    fn over(inner: Arc<dyn Conduit>, way: Way) -> Result<Self> {
+    fn over(inner: Arc<dyn Conduit>, way: DelayPath) -> Result<Self> {
         let state = State::of(way);
         let alarm = Alarm::new()?;
         let both = either([inner.wait_descriptor(), alarm.as_fd()])?;
@@ -243,9 +243,9 @@ impl Delay {
             let Some(held) = self.lock().take_due(traffic) else { break };
             count += 1;
             match held {
-                Held::Completed(server, operation) => sink.completed(server, operation)?,
-                Held::Message(message) if self.lock().ended.contains(&message.from) => {}
-                Held::Message(message) => {
+                HeldMessage::Completed(server, operation) => sink.completed(server, operation)?,
+                HeldMessage::Message(message) if self.lock().ended.contains(&message.from) => {}
+                HeldMessage::Message(message) => {
                     sink.deliver(message.delivery()).map_err(|error| self.end(message.from, error))?;
                 }
             }
@@ -404,14 +404,14 @@ impl Sink for Holding<'_> {
     }
 
     fn completed(&self, server: Peer, operation: u64) -> Result<()> {
-        self.delay.lock().hold(server, 0, Held::Completed(server, operation));
+        self.delay.lock().hold(server, 0, HeldMessage::Completed(server, operation));
         Ok(())
     }
 
     fn deliver(&self, delivery: Delivery<'_>) -> Result<()> {
         let message = OwnedDelivery::of(&delivery);
         let (from, bytes) = (message.from, message.bytes());
-        self.delay.lock().hold(from, bytes, Held::Message(message));
+        self.delay.lock().hold(from, bytes, HeldMessage::Message(message));
         Ok(())
     }
 }
@@ -428,15 +428,15 @@ mod tests {
         let layout = Layout::blocks(3, 3);
         let common = Mapping::anonymous("switch", Switch::common_bytes(3)).unwrap();
         let switch = Switch::new("1mbit,1ms".parse().unwrap(), layout, Peer(0), common).unwrap();
-        let mut state = State::of(Way::Switch(switch));
+        let mut state = State::of(DelayPath::Switch(switch));
         // The first takes 13 minutes: longer than this thread waits for a processor.
         let sent = [(Peer(1), 100_000_000), (Peer(1), 8), (Peer(2), 8), (Peer(1), 8)];
         for (number, (from, bytes)) in (0..).zip(sent) {
-            state.hold(from, bytes, Held::Completed(from, number));
+            state.hold(from, bytes, HeldMessage::Completed(from, number));
         }
         let told = state.held.values().map(|held| match held {
-            Held::Completed(from, number) => (*from, *number),
-            Held::Message(_) => unreachable!("none was held"),
+            HeldMessage::Completed(from, number) => (*from, *number),
+            HeldMessage::Message(_) => unreachable!("none was held"),
         });
         assert_eq!(told.collect::<Vec<_>>(), [(Peer(2), 2), (Peer(1), 0), (Peer(1), 1), (Peer(1), 3)]);
     }
@@ -445,14 +445,14 @@ mod tests {
     #[test]
     fn drawn_times_reorder_peers_only() {
         let order_of = |seed: u64| {
-            let mut state = State::of(Way::Drawn(Duration::from_secs(1), SplitMix(seed)));
+            let mut state = State::of(DelayPath::Drawn(Duration::from_secs(1), SplitMix(seed)));
             (0..60).for_each(|number| {
                 let from = Peer(number as u32 % 3);
-                state.hold(from, 0, Held::Completed(from, number));
+                state.hold(from, 0, HeldMessage::Completed(from, number));
             });
             let told = state.held.values().map(|held| match held {
-                Held::Completed(_, number) => *number,
-                Held::Message(_) => unreachable!("none was held"),
+                HeldMessage::Completed(_, number) => *number,
+                HeldMessage::Message(_) => unreachable!("none was held"),
             });
             told.collect::<Vec<_>>()
         };

@@ -30,7 +30,7 @@ use super::IbvConduit;
 use super::connection::{Connection, lock};
 use super::network::Network;
 use super::notice::Notice;
-use super::verbs::Place;
+use super::verbs::QueuePairAddress;
 use super::verbs::cm::{Channel, Id, News, REQUEST_BYTES_MAX, Request};
 use crate::address::Peer;
 use crate::conduit::interfaces::interface_addresses;
@@ -117,7 +117,7 @@ struct Call {
     /// Token expected from the other side.
     token: Token,
     door: Option<Door>,
-    place: Option<Place>,
+    place: Option<QueuePairAddress>,
     /// This side's, or the other side's request.
     id: Option<Id>,
     /// The number of the queue pair that the request named.
@@ -250,7 +250,12 @@ impl Manager {
 
 impl IbvConduit {
     /// The peer's queue pair is known.
-    pub(super) fn heard_place(&self, manager: &Manager, connection: &Connection, place: Place) -> Result<()> {
+    pub(super) fn heard_place(
+        &self,
+        manager: &Manager,
+        connection: &Connection,
+        place: QueuePairAddress,
+    ) -> Result<()> {
         let peer = connection.peer;
         let known = manager.with(peer, |call| (call.door, call.place.replace(place).is_some()));
         let violation = |what: &str| Err(RmaError::Protocol { peer: Some(peer), what: what.into() });
@@ -308,7 +313,7 @@ impl IbvConduit {
     /// The side that connects goes one step further.
     fn advance(&self, manager: &Manager, connection: &Connection, news: News) -> Result<()> {
         let peer = connection.peer;
-        let step = |act: &dyn Fn(&Id, &Door, &Place) -> Result<()>| {
+        let step = |act: &dyn Fn(&Id, &Door, &QueuePairAddress) -> Result<()>| {
             let step = |call: &mut Call| match (&call.id, &call.door, &call.place) {
                 (Some(id), Some(door), Some(place)) => act(id, door, place),
                 _ => Ok(()),

@@ -17,11 +17,11 @@
 use super::packet::{self, IMMEDIATE_CREDITS_MAX, NUMBER_BYTES, Number, Order};
 use super::shared::Shared;
 use super::verbs::cm::Id;
-use super::verbs::{Local, Place, QueuePair, Registration, Route, Verb, Work, gather};
+use super::verbs::{Local, QueuePair, QueuePairAddress, Registration, Route, Verb, Work, gather};
 use super::{INLINE_MAX, LONG_BYTES_MAX, PACKET_BYTES_MAX};
 use crate::address::Peer;
 use crate::conduit::Part;
-use crate::conduit::oneside::{Access, AccessNotice, Granted, Known, Name, Slots};
+use crate::conduit::oneside::{Access, AccessNotice, AccessState, Granted, Name, Slots};
 use crate::conduit::owned::OwnedMessage;
 use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX};
 use crate::error::{Result, RmaError};
@@ -56,7 +56,7 @@ pub(super) fn sent_by(id: u64) -> Option<(Peer, u64)> {
 pub(super) struct Connection {
     pub(super) peer: Peer,
     pair: QueuePair,
-    pub(super) place: Place,
+    pub(super) place: QueuePairAddress,
     /// The other side receives: sending may begin.
     open: AtomicBool,
     lost: OnceLock<String>,
@@ -170,7 +170,7 @@ impl Connection {
         let first_packet = u32::from_le_bytes([random[0], random[1], random[2], 0]);
         let (number, mtu) = (pair.number(), chosen.route.mtu);
         let (lid, gid, reads) = (chosen.lid, chosen.gid, chosen.route.reads);
-        let place = Place { number, first_packet, mtu, lid, gid, reads };
+        let place = QueuePairAddress { number, first_packet, mtu, lid, gid, reads };
         Ok(Self {
             peer,
             pair,
@@ -188,7 +188,7 @@ impl Connection {
     }
 
     /// Connects to the queue pair at `there`. False: that was done before.
-    pub(super) fn connect(&self, shared: &Shared, there: &Place) -> Result<bool> {
+    pub(super) fn connect(&self, shared: &Shared, there: &QueuePairAddress) -> Result<bool> {
         let mut sender = lock(&self.sender);
         if sender.connected {
             return Ok(false);
@@ -209,12 +209,12 @@ impl Connection {
     }
 
     /// Connects to the queue pair at `there` as librdmacm says: afterwards it receives and may send.
-    pub(super) fn join(&self, shared: &Shared, there: &Place, id: &Id) -> Result<()> {
+    pub(super) fn join(&self, shared: &Shared, there: &QueuePairAddress, id: &Id) -> Result<()> {
         self.pair.join(id, &self.route(shared, there))
     }
 
     /// Returns the parameters that both sides support.
-    pub(super) fn route(&self, shared: &Shared, there: &Place) -> Route {
+    pub(super) fn route(&self, shared: &Shared, there: &QueuePairAddress) -> Route {
         let ours = shared.chosen.route;
         Route { mtu: ours.mtu.min(there.mtu), reads: ours.reads.with(there.reads), ..ours }
     }
@@ -425,9 +425,9 @@ impl Connection {
     /// The access to a region of the other side; asks for it the first time.
     fn access(&self, shared: &Shared, sender: &mut Sender, name: Name) -> Result<Option<Access>> {
         match sender.granted.find(name)? {
-            Known::Granted(access) => return Ok(Some(access)),
-            Known::Asked => {}
-            Known::Unknown => {
+            AccessState::Granted(access) => return Ok(Some(access)),
+            AccessState::Asked => {}
+            AccessState::Unknown => {
                 let want = AccessNotice::Want(name).encode();
                 if let Posted::At(_) = self.post_packet(shared, sender, &want)? {
                     sender.granted.asked(name);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
     use crate::address::RegionId;
     use crate::conduit::ibv::cm::{Door, Token};
-    use crate::conduit::ibv::verbs::{Place, Reads};
+    use crate::conduit::ibv::verbs::{QueuePairAddress, Reads};
     use crate::conduit::oneside::Access;
     use vgas_testing::replay;
 
@@ -68,7 +68,8 @@ mod tests {
     #[test]
     fn any_bytes_are_a_notice_or_refused() {
         let reads = Reads { asked: 16, answered: 8 };
-        let place = Place { number: 77, first_packet: 0x12_3456, mtu: 3, lid: 9, gid: [5; 16], reads };
+        let place =
+            QueuePairAddress { number: 77, first_packet: 0x12_3456, mtu: 3, lid: 9, gid: [5; 16], reads };
         let door = |address: &str| {
             let address = address.parse().expect("an address");
             Notice::Door(Door { address, token: Token::from_bytes([6; Token::BYTES]) })

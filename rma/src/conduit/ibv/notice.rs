@@ -14,7 +14,7 @@
 
 use super::cm::{Door, Token};
 use super::packet::VERSION;
-use super::verbs::{Place, Reads};
+use super::verbs::{QueuePairAddress, Reads};
 use crate::conduit::oneside::{self, bytes_of, words_of};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -30,7 +30,7 @@ const ADDRESS_WORDS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Notice {
     /// Place of its queue pair.
-    Place(Place),
+    Place(QueuePairAddress),
     /// That it receives.
     Ready,
     /// Address for connecting through librdmacm.
@@ -79,7 +79,7 @@ impl oneside::Notice for Notice {
                     return Err(format!("{reads} READs"));
                 };
                 let (mtu, lid, reads) = (mtu as i32, lid as u16, Reads { asked, answered });
-                Ok(Notice::Place(Place { number, first_packet, mtu, lid, gid, reads }))
+                Ok(Notice::Place(QueuePairAddress { number, first_packet, mtu, lid, gid, reads }))
             }
             (READY, [_]) => Ok(Notice::Ready),
             (DOOR, &[_, port @ 1..=0xFFFF, ref words @ ..]) => {
@@ -113,7 +113,7 @@ mod tests {
             let reads = Reads { asked, answered };
             let address = if short { IpAddr::from([10, 9, 0, gid[0]]) } else { IpAddr::from(gid).to_canonical() };
             let door = Door { address: SocketAddr::new(address, port), token: Token::from_bytes(token) };
-            let place = Place { number, first_packet, mtu, lid, gid, reads };
+            let place = QueuePairAddress { number, first_packet, mtu, lid, gid, reads };
             for notice in [Notice::Place(place), Notice::Ready, Notice::Door(door), Notice::Failed] {
                 let (handler, words) = notice.encode();
                 prop_assert_eq!(Notice::decode(handler, &words), Ok(notice));

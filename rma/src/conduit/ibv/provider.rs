@@ -6,7 +6,7 @@ use super::{
     CM_REMEDY, DeviceState, IbvConduit, IbvOptions, NAME, REMEDY, available, cm_available, devices,
     locked_memory_limit,
 };
-use crate::conduit::factory::{Availability, Provider, Reach, Way};
+use crate::conduit::factory::{Availability, OpenMode, Provider, Reach};
 use crate::say::rounded;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(in crate::conduit) static PROVIDER: Provider = Provider {
     name: NAME,
     reach: Reach::SeveralHosts,
-    way: Way::Opened(|spec, options| Ok(Arc::new(IbvConduit::new(spec, IbvOptions::read(options)?)?))),
+    way: OpenMode::Opened(|spec, options| Ok(Arc::new(IbvConduit::new(spec, IbvOptions::read(options)?)?))),
     probe,
     slow: None,
 };

@@ -7,7 +7,9 @@ use super::device::{Chosen, choose};
 use super::verbs::{Peers, Queues, Registration, Verb, locked_memory_limit};
 use super::{INLINE_MAX, IbvOptions, PACKET_BYTES_MAX};
 use crate::address::{Peer, RegionId};
-use crate::conduit::oneside::{Access, AccessNotice, Name, Own, Regions, Registered, SLOT_BYTES, Staging};
+use crate::conduit::oneside::{
+    Access, AccessNotice, Name, OfferedRegions, Regions, Registered, SLOT_BYTES, Staging,
+};
 use crate::error::Result;
 use crate::message::{Sink, Source};
 use std::sync::Arc;
@@ -128,7 +130,7 @@ pub(super) struct Shared {
     pub(super) chosen: Chosen,
     pub(super) queues: Arc<Queues>,
     pub(super) staging: Staging<Registration>,
-    pub(super) own: Own<Registration>,
+    pub(super) own: OfferedRegions<Registration>,
     pub(super) counts: Counts,
     /// Packets and replies that wait for room, on all connections together.
     pub(super) waiting: AtomicUsize,
@@ -165,7 +167,7 @@ impl Shared {
             chosen,
             queues,
             staging,
-            own: Own::default(),
+            own: OfferedRegions::default(),
             counts,
             waiting: AtomicUsize::new(0),
             port_is_down: AtomicBool::new(false),

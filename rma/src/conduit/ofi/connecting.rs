@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use super::OfiConduit;
-use super::connection::{Connection, Way};
+use super::connection::{Connection, PeerRoute};
 use super::notice::{Hello, Notice};
 use super::shared::lock;
 use crate::address::Peer;
@@ -73,7 +73,7 @@ impl OfiConduit {
                 hello.provider
             )));
         }
-        let way = Way { peer: self.shared.wire.insert(&hello.name)?, token: hello.token };
+        let way = PeerRoute { peer: self.shared.wire.insert(&hello.name)?, token: hello.token };
         if connection.way.set(way).is_err() {
             return Err(RmaError::Protocol { peer: Some(peer), what: "it said hello twice".into() });
         }

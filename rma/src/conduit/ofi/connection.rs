@@ -14,14 +14,14 @@
 
 #![forbid(unsafe_code)]
 
-use super::fabric::{Registration, There, gather};
+use super::fabric::{Registration, RemoteMemory, gather};
 use super::packet::{self, HEAD_BYTES, Head, MARK_BYTES, PUT_BYTES};
-use super::shared::{Flight, Shared, What, count, lock};
+use super::shared::{Flight, RequestPurpose, Shared, count, lock};
 use super::window::{WINDOW, Window};
 use super::{DEPTH, LONG_BYTES_MAX, PACKET_BYTES_MAX};
 use crate::address::Peer;
 use crate::conduit::Part;
-use crate::conduit::oneside::{Access, AccessNotice, Granted, Known, Name};
+use crate::conduit::oneside::{Access, AccessNotice, AccessState, Granted, Name};
 use crate::conduit::wire::frame::{self, HEAD_BYTES_MAX};
 use crate::error::{Result, RmaError};
 use crate::message::{Destination, Direction, Message, Payload, Source};
@@ -43,7 +43,7 @@ pub(super) const PAYLOAD_MAX: usize = PACKET_BYTES_MAX - HEAD_BYTES - MARK_BYTES
 
 /// Path to the other side.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct PeerRoute {
     /// As the library counts.
     pub(super) peer: u64,
     /// Prefix of packets to it.
@@ -54,7 +54,7 @@ pub(super) struct Connection {
     pub(super) peer: Peer,
     /// Prefix of packets from it.
     pub(super) token: u64,
-    pub(super) way: OnceLock<Way>,
+    pub(super) way: OnceLock<PeerRoute>,
     open: AtomicBool,
     lost: OnceLock<String>,
     /// Requests that may still be sent.
@@ -322,9 +322,9 @@ impl Connection {
         self.head(shared, sender.next).encode(&mut packet);
         let credits = self.take_owed();
         push_frame(message, credits, &mut packet);
-        let what = What::Payload(packet, loan);
+        let what = RequestPurpose::Payload(packet, loan);
         let flight = Flight { peer: self.peer, slots, held, what };
-        let there = There { peer: way.peer, address, key };
+        let there = RemoteMemory { peer: way.peer, address, key };
         if !shared.write(there, at, source.bytes(), flight)? {
             self.owed.fetch_add(credits, Ordering::Relaxed);
             return Ok(None);
@@ -406,20 +406,20 @@ impl Connection {
                 (None, Some(slots), at)
             }
         };
-        let there = There { peer: way.peer, address, key: access.key };
+        let there = RemoteMemory { peer: way.peer, address, key: access.key };
         let flight = |what| Flight { peer: self.peer, slots, held, what };
         let begun = match what {
             OneSided::Put { source, .. } => {
-                let flight = flight(What::Put(operation));
+                let flight = flight(RequestPurpose::Put(operation));
                 if flight.slots.is_some() {
                     shared.staging.memory.fill_from(at, *source);
                 }
                 shared.write(there, at, bytes, flight)?
             }
             OneSided::Get(part) => {
-                let mut flight = flight(What::Got(operation));
+                let mut flight = flight(RequestPurpose::Got(operation));
                 if flight.slots.is_some() {
-                    flight.what = What::Staged(operation, part.at, bytes);
+                    flight.what = RequestPurpose::Staged(operation, part.at, bytes);
                 }
                 shared.read(there, at, bytes, flight)?
             }
@@ -459,9 +459,9 @@ impl Connection {
     /// The access to a region of the other side; asks for it the first time.
     fn access(&self, shared: &Shared, sender: &mut Sender, name: Name) -> Result<Option<Access>> {
         match sender.granted.find(name)? {
-            Known::Granted(access) => return Ok(Some(access)),
-            Known::Asked => {}
-            Known::Unknown => {
+            AccessState::Granted(access) => return Ok(Some(access)),
+            AccessState::Asked => {}
+            AccessState::Unknown => {
                 self.emit_notice(shared, sender, AccessNotice::Want(name))?;
                 sender.granted.asked(name);
             }

@@ -4,7 +4,7 @@
 
 use super::choice::{AUTOMATIC, choose, names};
 use super::{NAME, OfiConduit, OfiOptions, REMEDY, fabric};
-use crate::conduit::factory::{Availability, Provider, Reach, Slow, Way};
+use crate::conduit::factory::{Availability, OpenMode, Provider, Reach, Slow};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(in crate::conduit) static PROVIDER: Provider = Provider {
     name: NAME,
     reach: Reach::SeveralHosts,
-    way: Way::Opened(|spec, options| Ok(Arc::new(OfiConduit::new(spec, OfiOptions::read(options)?)?))),
+    way: OpenMode::Opened(|spec, options| Ok(Arc::new(OfiConduit::new(spec, OfiOptions::read(options)?)?))),
     probe,
     slow: Some(Slow {
         what: "libfabric looks for network cards, which takes 0.4 s on an idle machine",

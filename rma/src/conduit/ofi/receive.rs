@@ -6,7 +6,7 @@
 use super::connection::{Assembly, CREDITS, Connection};
 use super::fabric::{Event, Posted, Slot, scatter};
 use super::packet::{Body, Head as PacketHead};
-use super::shared::{Flight, What, count, lock};
+use super::shared::{Flight, RequestPurpose, count, lock};
 use super::window::Order;
 use super::{COMPLETIONS, OfiConduit, REPLIES_WAITING_MAX};
 use crate::address::{Peer, RegionId};
@@ -142,15 +142,15 @@ impl OfiConduit {
         let at = flight.slots.as_ref().map_or(0, Slots::offset);
         let connection = self.connection(flight.peer);
         if let Some(connection) = connection
-            && !matches!(flight.what, What::Sent)
+            && !matches!(flight.what, RequestPurpose::Sent)
         {
             connection.landed();
         }
         if event.error != 0 {
             let during = match flight.what {
-                What::Sent | What::Payload(..) => "sending",
-                What::Put(_) => "writing its memory",
-                What::Got(_) | What::Staged(..) => "reading its memory",
+                RequestPurpose::Sent | RequestPurpose::Payload(..) => "sending",
+                RequestPurpose::Put(_) => "writing its memory",
+                RequestPurpose::Got(_) | RequestPurpose::Staged(..) => "reading its memory",
             };
             self.shared.staging.free(flight.slots);
             let reason = self.shared.wire.explain(event.error);
@@ -159,18 +159,18 @@ impl OfiConduit {
                 .map(|()| 0);
         }
         let ended = match (flight.what, sink) {
-            (What::Sent, _) => Ok(0),
-            (What::Payload(packet, loan), _) => match connection {
+            (RequestPurpose::Sent, _) => Ok(0),
+            (RequestPurpose::Payload(packet, loan), _) => match connection {
                 Some(connection) => {
                     let sent = connection.payload_landed(&self.shared, packet, loan);
                     self.posted(connection, sent, "sending").map(|()| 0)
                 }
                 None => Ok(0),
             },
-            (What::Put(operation) | What::Got(operation), Some(sink)) => {
+            (RequestPurpose::Put(operation) | RequestPurpose::Got(operation), Some(sink)) => {
                 sink.completed(flight.peer, operation).map(|()| 1)
             }
-            (What::Staged(operation, offset, bytes), Some(sink)) => {
+            (RequestPurpose::Staged(operation, offset, bytes), Some(sink)) => {
                 let place = Destination::Operation { id: operation, offset };
                 sink.destination(flight.peer, place, bytes).and_then(|to| {
                     self.shared.staging.memory.empty(at, to, bytes);

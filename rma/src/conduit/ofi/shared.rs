@@ -3,12 +3,12 @@
 
 #![forbid(unsafe_code)]
 
-use super::fabric::{Local, Peers, Posted, Registration, There};
+use super::fabric::{Local, Peers, Posted, Registration, RemoteMemory};
 use super::packet::HEAD_BYTES;
 use super::wire::Wire;
 use super::{INJECT_MAX, LONG_BYTES_MAX, PACKET_BYTES_MAX};
 use crate::address::{Peer, RegionId};
-use crate::conduit::oneside::{Access, AccessNotice, Name, Own, Regions, Slots, Staging};
+use crate::conduit::oneside::{Access, AccessNotice, Name, OfferedRegions, Regions, Slots, Staging};
 use crate::error::Result;
 use crate::message::{Sink, Source};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -78,11 +78,11 @@ pub(super) struct Flight {
     pub(super) slots: Option<Slots>,
     /// Memory of the caller's that the request uses.
     pub(super) held: Option<Arc<Registration>>,
-    pub(super) what: What,
+    pub(super) what: RequestPurpose,
 }
 
 /// Purpose of a request.
-pub(super) enum What {
+pub(super) enum RequestPurpose {
     /// A packet is on its way: what it was sent from is free.
     Sent,
     /// A put is complete.
@@ -105,7 +105,7 @@ struct Flights {
 pub(super) struct Shared {
     pub(super) wire: Wire,
     pub(super) staging: Staging<Registration>,
-    own: Own<Registration>,
+    own: OfferedRegions<Registration>,
     regions: Regions<Registration>,
     flights: Mutex<Flights>,
     /// True if a write's completion means that the bytes are visible; otherwise payloads travel in packets.
@@ -135,7 +135,7 @@ impl Shared {
         Ok(Self {
             wire,
             staging: Staging::new(memory, bytes),
-            own: Own::default(),
+            own: OfferedRegions::default(),
             regions: Regions::default(),
             flights: Mutex::new(flights),
             delivers,
@@ -188,7 +188,8 @@ impl Shared {
     pub(super) fn is_operation(&self, number: u32) -> bool {
         let flights = lock(&self.flights);
         let flight = flights.table.get(number as usize).and_then(Option::as_ref);
-        flight.is_some_and(|flight| !matches!(flight.what, What::Sent | What::Payload(..)))
+        flight
+            .is_some_and(|flight| !matches!(flight.what, RequestPurpose::Sent | RequestPurpose::Payload(..)))
     }
 
     /// Returns true if nothing is in flight.
@@ -206,7 +207,7 @@ impl Shared {
             let Some(slots) = self.slots(packet.len()) else { return Ok(false) };
             let at = slots.offset();
             self.staging.memory.fill(at, packet);
-            let flight = Flight { peer, slots: Some(slots), held: None, what: What::Sent };
+            let flight = Flight { peer, slots: Some(slots), held: None, what: RequestPurpose::Sent };
             let local = Local { memory: &self.staging.memory, at, bytes: packet.len() };
             self.begin(flight, |number, _| self.wire.send(address, local, number))?
         };
@@ -217,7 +218,7 @@ impl Shared {
     }
 
     /// Writes memory of a peer's out of `held`, if that is given, or of the flight's slots, from an offset on.
-    pub(super) fn write(&self, there: There, at: usize, bytes: usize, flight: Flight) -> Result<bool> {
+    pub(super) fn write(&self, there: RemoteMemory, at: usize, bytes: usize, flight: Flight) -> Result<bool> {
         let begun = self
             .begin(flight, |number, flight| self.wire.write(there, self.local(flight, at, bytes), number))?;
         if begun {
@@ -227,7 +228,7 @@ impl Shared {
     }
 
     /// Reads it, as [`Shared::write`].
-    pub(super) fn read(&self, there: There, at: usize, bytes: usize, flight: Flight) -> Result<bool> {
+    pub(super) fn read(&self, there: RemoteMemory, at: usize, bytes: usize, flight: Flight) -> Result<bool> {
         let begun = self
             .begin(flight, |number, flight| self.wire.read(there, self.local(flight, at, bytes), number))?;
         if begun {

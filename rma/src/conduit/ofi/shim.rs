@@ -2,7 +2,7 @@
 //! at once, and says that a write is done before it has begun. Its behaviour replays from a seed, as far as
 //! threads let it.
 
-use super::fabric::{Event, Local, Peers, Port, Posted, Registration, There};
+use super::fabric::{Event, Local, Peers, Port, Posted, Registration, RemoteMemory};
 use super::shared::lock;
 use crate::error::Result;
 use rand::{RngExt, SeedableRng};
@@ -29,7 +29,7 @@ pub(in crate::conduit::ofi) struct Faults {
 const LATE_BYTES_MAX: usize = 128 << 10;
 
 struct Late {
-    there: There,
+    there: RemoteMemory,
     bytes: Vec<u8>,
 }
 
@@ -78,7 +78,7 @@ impl Shim {
     pub(in crate::conduit::ofi) fn write(
         &self,
         port: &Port,
-        there: There,
+        there: RemoteMemory,
         from: Local<'_>,
         number: u32,
     ) -> Result<Posted> {

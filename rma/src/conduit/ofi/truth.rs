@@ -8,7 +8,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::fabric::{Event, Local, Offer, Peers, Posted, There};
+use super::fabric::{Event, Local, Offer, Peers, Posted, RemoteMemory};
 #[cfg(test)]
 use super::shim::Faults;
 use super::wire::{Sizes, Wire};
@@ -81,7 +81,7 @@ fn attempt(offer: &'static Offer, #[cfg(test)] faults: Option<&Faults>) -> Resul
         let local = Local { memory: &memory, at: 0, bytes };
         let begun = Instant::now();
         let mut naps = 0;
-        while origin.write(There { peer, address, key }, local, 0)? == Posted::Again {
+        while origin.write(RemoteMemory { peer, address, key }, local, 0)? == Posted::Again {
             // The first request connects the two, which needs both.
             progress(&[&origin, &target])?;
             if begun.elapsed() > TIMEOUT {

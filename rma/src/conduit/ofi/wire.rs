@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::fabric::{Event, Local, Offer, Port, Posted, There};
+use super::fabric::{Event, Local, Offer, Port, Posted, RemoteMemory};
 #[cfg(test)]
 use super::shim::{Faults, Shim};
 use crate::error::Result;
@@ -78,7 +78,7 @@ impl Wire {
     }
 
     #[inline]
-    pub(super) fn read(&self, there: There, to: Local<'_>, number: u32) -> Result<Posted> {
+    pub(super) fn read(&self, there: RemoteMemory, to: Local<'_>, number: u32) -> Result<Posted> {
         #[cfg(test)]
         if let Some(shim) = &self.shim
             && shim.refuses()
@@ -89,7 +89,7 @@ impl Wire {
     }
 
     #[inline]
-    pub(super) fn write(&self, there: There, from: Local<'_>, number: u32) -> Result<Posted> {
+    pub(super) fn write(&self, there: RemoteMemory, from: Local<'_>, number: u32) -> Result<Posted> {
         #[cfg(test)]
         if let Some(shim) = &self.shim {
             return shim.write(&self.port, there, from, number);

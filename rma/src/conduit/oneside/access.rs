@@ -120,7 +120,7 @@ enum State {
 
 /// State of a region of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::conduit) enum Known {
+pub(in crate::conduit) enum AccessState {
     /// It may reach it.
     Granted(Access),
     /// It has asked.
@@ -134,13 +134,13 @@ impl Granted {
     ///
     /// # Errors
     /// [`RmaError::NoSuchRegion`] once after each refusal, because the region may come into being later.
-    pub(in crate::conduit) fn find(&mut self, name: Name) -> Result<Known> {
+    pub(in crate::conduit) fn find(&mut self, name: Name) -> Result<AccessState> {
         let Some(index) = self.0.iter().position(|(known, _)| *known == name) else {
-            return Ok(Known::Unknown);
+            return Ok(AccessState::Unknown);
         };
         match self.0[index].1 {
-            State::Granted(access) => Ok(Known::Granted(access)),
-            State::Asked => Ok(Known::Asked),
+            State::Granted(access) => Ok(AccessState::Granted(access)),
+            State::Asked => Ok(AccessState::Asked),
             State::Refused => {
                 self.0.swap_remove(index);
                 Err(RmaError::NoSuchRegion { owner: name.0, region: name.1 })
@@ -233,19 +233,19 @@ mod tests {
         let name = (Peer(1), RegionId(2));
         let access = Access { address: 7, bytes: 8, key: 9, atomics: true };
         let mut known = Granted::default();
-        assert_eq!(known.find(name).unwrap(), Known::Unknown);
+        assert_eq!(known.find(name).unwrap(), AccessState::Unknown);
         assert!(!known.answered(name, Some(access)), "nobody has asked");
         known.asked(name);
-        assert_eq!(known.find(name).unwrap(), Known::Asked);
+        assert_eq!(known.find(name).unwrap(), AccessState::Asked);
         known.forget(name);
         assert!(known.answered(name, None) && !known.answered(name, None));
         assert!(matches!(known.find(name), Err(RmaError::NoSuchRegion { .. })));
-        assert_eq!(known.find(name).unwrap(), Known::Unknown, "it may have come into being");
+        assert_eq!(known.find(name).unwrap(), AccessState::Unknown, "it may have come into being");
         known.asked(name);
         assert!(known.answered(name, Some(access)) && !known.answered(name, Some(access)));
         known.forget((Peer(1), RegionId(3)));
-        assert_eq!(known.find(name).unwrap(), Known::Granted(access));
+        assert_eq!(known.find(name).unwrap(), AccessState::Granted(access));
         known.forget(name);
-        assert_eq!(known.find(name).unwrap(), Known::Unknown, "it was given up");
+        assert_eq!(known.find(name).unwrap(), AccessState::Unknown, "it was given up");
     }
 }

@@ -14,8 +14,8 @@ mod own;
 mod regions;
 mod staging;
 
-pub(super) use access::{Access, AccessNotice, Granted, Known};
+pub(super) use access::{Access, AccessNotice, AccessState, Granted};
 pub(super) use notices::{Notice, Notices, bytes_of, words_of};
-pub(super) use own::Own;
+pub(super) use own::OfferedRegions;
 pub(super) use regions::{Name, Regions, Registered};
 pub(super) use staging::{SLOT_BYTES, Slots, Staging};

@@ -6,7 +6,7 @@ use super::Name;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use vgas_shm::Span;
 
-pub(in crate::conduit) struct Own<R>(RwLock<Vec<Offered<R>>>);
+pub(in crate::conduit) struct OfferedRegions<R>(RwLock<Vec<Offered<R>>>);
 
 struct Offered<R> {
     name: Name,
@@ -15,13 +15,13 @@ struct Offered<R> {
     registered: OnceLock<Option<Arc<R>>>,
 }
 
-impl<R> Default for Own<R> {
+impl<R> Default for OfferedRegions<R> {
     fn default() -> Self {
         Self(RwLock::default())
     }
 }
 
-impl<R> Own<R> {
+impl<R> OfferedRegions<R> {
     /// This memory is one of the parts.
     pub(in crate::conduit) fn offer(&self, name: Name, memory: Span) {
         let offered = Offered { name, memory, registered: OnceLock::new() };
@@ -64,7 +64,7 @@ mod tests {
         let memory = Mapping::anonymous("vgas-own-test", 4096).unwrap();
         let base = memory.base().cast_const();
         for granted in [Some(Arc::new(7)), None] {
-            let own = Own::default();
+            let own = OfferedRegions::default();
             assert!(own.find(base, 1, |_, _| unreachable!()).is_none(), "nothing was offered");
             let name = |index| (Peer(0), RegionId(RegionId::FURTHER.0 + index));
             own.offer(name(0), memory.span(100, 100));

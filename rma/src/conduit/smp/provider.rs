@@ -3,11 +3,11 @@
 #![forbid(unsafe_code)]
 
 use super::NAME;
-use crate::conduit::factory::{Availability, Provider, Reach, Way};
+use crate::conduit::factory::{Availability, OpenMode, Provider, Reach};
 
 /// Shared memory. Nothing is opened: the domain carries it.
 pub(in crate::conduit) static PROVIDER: Provider =
-    Provider { name: NAME, reach: Reach::OneHost, way: Way::Domain, probe, slow: None };
+    Provider { name: NAME, reach: Reach::OneHost, way: OpenMode::Domain, probe, slow: None };
 
 fn probe() -> Availability {
     let memory = rustix::fs::memfd_create("vgas-info", rustix::fs::MemfdFlags::CLOEXEC);

@@ -38,7 +38,7 @@ pub(super) struct Door {
     addresses: Vec<SocketAddr>,
     limits: TcpLimits,
     /// Incoming connections that have not proved anything yet, oldest first.
-    visitors: VecDeque<Visitor>,
+    visitors: VecDeque<PendingPeer>,
     /// Own attempts.
     attempts: Vec<Attempt>,
     accept_after: Option<Instant>,
@@ -48,7 +48,7 @@ pub(super) struct Door {
     warnings: u32,
 }
 
-struct Visitor {
+struct PendingPeer {
     socket: OwnedFd,
     address: String,
     deadline: Instant,
@@ -292,7 +292,7 @@ impl Door {
                 },
                 _ => "an unknown address".into(),
             };
-            self.visitors.push_back(Visitor {
+            self.visitors.push_back(PendingPeer {
                 socket,
                 address,
                 deadline: now + self.limits.proof_timeout,

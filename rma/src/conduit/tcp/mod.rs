@@ -31,7 +31,7 @@ pub(super) use provider::PROVIDER;
 
 use self::connection::{Connection, QUEUE_BYTES, lock};
 use self::door::Door;
-use self::receiver::Trouble;
+use self::receiver::ReceiveError;
 use self::table::Table;
 use super::turn::Turn;
 use super::wire::frame;
@@ -217,7 +217,7 @@ impl TcpConduit {
             }
             // No lock is held: handlers send, and wait for room by polling again.
             if let Err(error) = arrival.deliver(connection, sink) {
-                self.end_connection(connection, Trouble::Sink(error))?;
+                self.end_connection(connection, ReceiveError::Sink(error))?;
                 break;
             }
             if arrival.has_buffer() {
@@ -266,41 +266,43 @@ impl TcpConduit {
     }
 
     /// A connection brings nothing more. An error unless that was to be expected.
-    fn end_connection(&self, connection: &Connection, trouble: Trouble) -> Result<()> {
+    fn end_connection(&self, connection: &Connection, trouble: ReceiveError) -> Result<()> {
         {
             let mut receiver = lock(&connection.receiver);
             if receiver.ended() {
                 return Ok(());
             }
-            receiver.end(matches!(trouble, Trouble::Protocol(_) | Trouble::Sink(_)));
+            receiver.end(matches!(trouble, ReceiveError::Protocol(_) | ReceiveError::Sink(_)));
         }
         // Only fails when it was not watched, which is what is wanted.
         let _ = connection.end_watch(self.table.poller());
         let peer = connection.peer;
         match trouble {
-            Trouble::End | Trouble::Socket(_) if connection.said_goodbye() || self.table.closing() => {
+            ReceiveError::End | ReceiveError::Socket(_)
+                if connection.said_goodbye() || self.table.closing() =>
+            {
                 connection.lose(HAS_LEFT.into());
                 Ok(())
             }
-            Trouble::End => {
+            ReceiveError::End => {
                 connection.lose("its connection was closed; its process has probably ended".into());
                 Err(self.lost(connection, "waiting for messages"))
             }
-            Trouble::Socket(error) => {
+            ReceiveError::Socket(error) => {
                 connection.lose(error.to_string());
                 Err(self.lost(connection, "waiting for messages"))
             }
-            Trouble::Protocol(what) => {
+            ReceiveError::Protocol(what) => {
                 let error = RmaError::Protocol { peer: Some(peer), what };
                 connection.lose(error.to_string());
                 Err(error)
             }
             // A sink's error is the peer's fault: it must name the peer.
-            Trouble::Sink(error @ RmaError::Protocol { peer: Some(_), .. }) => {
+            ReceiveError::Sink(error @ RmaError::Protocol { peer: Some(_), .. }) => {
                 connection.lose(error.to_string());
                 Err(error)
             }
-            Trouble::Sink(other) => {
+            ReceiveError::Sink(other) => {
                 let error = RmaError::Protocol { peer: Some(peer), what: other.to_string() };
                 connection.lose(error.to_string());
                 Err(error)

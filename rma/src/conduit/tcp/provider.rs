@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::{NAME, TcpConduit};
-use crate::conduit::factory::{Availability, Provider, Reach, Way};
+use crate::conduit::factory::{Availability, OpenMode, Provider, Reach};
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(in crate::conduit) static PROVIDER: Provider = Provider {
     name: NAME,
     reach: Reach::SeveralHosts,
-    way: Way::Opened(|spec, _options| Ok(Arc::new(TcpConduit::new(spec)?))),
+    way: OpenMode::Opened(|spec, _options| Ok(Arc::new(TcpConduit::new(spec)?))),
     probe,
     slow: None,
 };

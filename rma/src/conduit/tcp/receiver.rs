@@ -38,7 +38,7 @@ const LENT_BYTES_MIN: usize = 4 << 10;
 
 /// Why a connection ends.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum ReceiveError {
     /// The other side closed.
     End,
     /// The system reports an error.
@@ -49,7 +49,7 @@ pub(super) enum Trouble {
     Sink(RmaError),
 }
 
-impl From<FrameError> for Trouble {
+impl From<FrameError> for ReceiveError {
     fn from(error: FrameError) -> Self {
         Self::Protocol(error.to_string())
     }
@@ -155,7 +155,7 @@ impl Receiver {
         sink: &dyn Sink,
         requests: bool,
         traffic: Traffic,
-    ) -> Result<Option<Arrival>, Trouble> {
+    ) -> Result<Option<Arrival>, ReceiveError> {
         if let Some(arrival) = self.parked.front() {
             if !traffic.admits(arrival.head.handler) {
                 return Ok(None);
@@ -170,7 +170,7 @@ impl Receiver {
                 return Ok(Some(arrival));
             }
             if self.parked.len() >= CREDITS as usize {
-                return Err(Trouble::Protocol("more requests than it has credits for".into()));
+                return Err(ReceiveError::Protocol("more requests than it has credits for".into()));
             }
             self.parked.push_back(arrival.into_owned());
         }
@@ -182,7 +182,7 @@ impl Receiver {
         connection: &Connection,
         sink: &dyn Sink,
         traffic: Traffic,
-    ) -> Result<Option<Arrival>, Trouble> {
+    ) -> Result<Option<Arrival>, ReceiveError> {
         loop {
             if let Some((head, mut target)) = self.long.take() {
                 if !traffic.admits(head.handler) {
@@ -194,7 +194,7 @@ impl Receiver {
                 }
                 if sink.is_gone(connection.peer) {
                     // Its requester was told that it does not come, and may have freed the memory.
-                    return Err(Trouble::Protocol("a payload that nobody waits for any more".into()));
+                    return Err(ReceiveError::Protocol("a payload that nobody waits for any more".into()));
                 }
                 let read = self.fill_target(connection, &mut target);
                 self.long = Some((head, target));
@@ -256,7 +256,7 @@ impl Receiver {
                 }
                 Kind::Long(destination) => {
                     let mut target =
-                        Target::of(sink, connection.peer, destination, bytes).map_err(Trouble::Sink)?;
+                        Target::of(sink, connection.peer, destination, bytes).map_err(ReceiveError::Sink)?;
                     if available.len() < self.last.bytes {
                         if self.fill(connection, self.last.bytes)? {
                             continue;
@@ -289,19 +289,24 @@ impl Receiver {
     }
 
     /// Consumes a head that was decoded, with its credits.
-    fn accept_head(&mut self, connection: &Connection, credits: u16, bytes: usize) -> Result<(), Trouble> {
+    fn accept_head(
+        &mut self,
+        connection: &Connection,
+        credits: u16,
+        bytes: usize,
+    ) -> Result<(), ReceiveError> {
         if connection.said_goodbye() {
-            return Err(Trouble::Protocol("a frame after its goodbye".into()));
+            return Err(ReceiveError::Protocol("a frame after its goodbye".into()));
         }
         if credits > 0 && !connection.take_credits(credits) {
-            return Err(Trouble::Protocol(format!("{credits} credits that nobody is owed")));
+            return Err(ReceiveError::Protocol(format!("{credits} credits that nobody is owed")));
         }
         self.unread.start += bytes;
         Ok(())
     }
 
     /// Reads more of a long payload, and a little of what follows it. False: nothing there.
-    fn fill_target(&mut self, connection: &Connection, target: &mut Target) -> Result<bool, Trouble> {
+    fn fill_target(&mut self, connection: &Connection, target: &mut Target) -> Result<bool, ReceiveError> {
         if self.drained || self.ended {
             return Ok(false);
         }
@@ -309,14 +314,14 @@ impl Receiver {
         let buffer = writable(&mut self.buffer, &mut self.unread, READ_AHEAD_BYTES, 0);
         let after = &mut buffer[..READ_AHEAD_BYTES];
         let (received, behind, wanted) =
-            target.fill_from_socket(connection.socket(), after).map_err(Trouble::Socket)?;
+            target.fill_from_socket(connection.socket(), after).map_err(ReceiveError::Socket)?;
         self.unread = 0..behind;
         self.note(received, wanted)
     }
 
     /// Reads more into the buffer: up to `bytes` unread ones, or as many as the last message had, and a little of what follows them. False:
     /// nothing there.
-    fn fill(&mut self, connection: &Connection, bytes: usize) -> Result<bool, Trouble> {
+    fn fill(&mut self, connection: &Connection, bytes: usize) -> Result<bool, ReceiveError> {
         if self.drained || self.ended {
             return Ok(false);
         }
@@ -330,7 +335,7 @@ impl Receiver {
                 Ok((_, bytes)) => break Received::Bytes(bytes),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => break Received::Nothing,
-                Err(error) => return Err(Trouble::Socket(error.into())),
+                Err(error) => return Err(ReceiveError::Socket(error.into())),
             }
         };
         if let Received::Bytes(bytes) = received {
@@ -339,7 +344,7 @@ impl Receiver {
         self.note(received, wanted)
     }
 
-    fn note(&mut self, received: Received, wanted: usize) -> Result<bool, Trouble> {
+    fn note(&mut self, received: Received, wanted: usize) -> Result<bool, ReceiveError> {
         match received {
             Received::Bytes(bytes) => {
                 self.drained = bytes < wanted;
@@ -349,7 +354,7 @@ impl Receiver {
                 self.drained = true;
                 Ok(false)
             }
-            Received::End => Err(Trouble::End),
+            Received::End => Err(ReceiveError::End),
         }
     }
 }

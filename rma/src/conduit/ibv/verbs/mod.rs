@@ -609,7 +609,7 @@ impl Reads {
 
 /// Address of a queue pair, for the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct QueuePairAddress {
     pub(super) number: u32,
     pub(super) first_packet: u32,
     /// `enum ibv_mtu`: the smaller of both sides counts.
@@ -691,7 +691,7 @@ impl QueuePair {
     }
 
     /// Connects to the queue pair at `there`; receives from now on.
-    pub(super) fn receive_from(&self, there: &Place, route: &Route) -> Result<()> {
+    pub(super) fn receive_from(&self, there: &QueuePairAddress, route: &Route) -> Result<()> {
         let mut address = raw::AhAttr {
             port_num: route.port,
             dlid: there.lid,

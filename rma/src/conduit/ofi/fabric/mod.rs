@@ -27,7 +27,7 @@ pub mod types;
 
 pub use library::REMEDY;
 pub(super) use memory::{Domain, Peers, Registration, gather, scatter};
-pub(super) use port::{Event, Local, Port, Posted, Slot, There};
+pub(super) use port::{Event, Local, Port, Posted, RemoteMemory, Slot};
 
 use library::{Exported, library, with_signals_kept};
 use std::ffi::{CStr, c_char, c_int};

@@ -37,7 +37,7 @@ pub(in crate::conduit::ofi) struct Local<'a> {
 
 /// Memory of a peer's.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::conduit::ofi) struct There {
+pub(in crate::conduit::ofi) struct RemoteMemory {
     /// The peer, as the library counts.
     pub(in crate::conduit::ofi) peer: u64,
     pub(in crate::conduit::ofi) address: u64,
@@ -267,9 +267,14 @@ impl Port {
     }
 
     /// Reads memory of a peer's into registered memory, which has it at the completion with this number.
-    pub(in crate::conduit::ofi) fn read(&self, there: There, to: Local<'_>, number: u32) -> Result<Posted> {
+    pub(in crate::conduit::ofi) fn read(
+        &self,
+        there: RemoteMemory,
+        to: Local<'_>,
+        number: u32,
+    ) -> Result<Posted> {
         let (context, address) = (self.contexts.of(number), to.memory.place(to.at, to.bytes));
-        let There { peer, address: remote, key } = there;
+        let RemoteMemory { peer, address: remote, key } = there;
         // SAFETY: rules 1 to 3.
         let code = unsafe {
             let descriptor = to.memory.descriptor();
@@ -282,7 +287,7 @@ impl Port {
     /// completion is asked to say that the bytes are visible there.
     pub(in crate::conduit::ofi) fn write(
         &self,
-        there: There,
+        there: RemoteMemory,
         from: Local<'_>,
         number: u32,
     ) -> Result<Posted> {

@@ -2,7 +2,7 @@
 
 /// None, one, or several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Few<T> {
+pub enum SmallList<T> {
     /// Nothing.
     #[default]
     None,
@@ -12,7 +12,7 @@ pub enum Few<T> {
     Many(Vec<T>),
 }
 
-impl<T> Few<T> {
+impl<T> SmallList<T> {
     /// The elements.
     pub fn as_slice(&self) -> &[T] {
         match self {
@@ -43,7 +43,7 @@ impl<T> Few<T> {
     }
 }
 
-impl<T> IntoIterator for Few<T> {
+impl<T> IntoIterator for SmallList<T> {
     type Item = T;
     type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
 
@@ -57,13 +57,13 @@ impl<T> IntoIterator for Few<T> {
     }
 }
 
-impl<T> From<T> for Few<T> {
+impl<T> From<T> for SmallList<T> {
     fn from(element: T) -> Self {
         Self::One(element)
     }
 }
 
-impl<T> FromIterator<T> for Few<T> {
+impl<T> FromIterator<T> for SmallList<T> {
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
         let mut elements = elements.into_iter();
         match (elements.next(), elements.next()) {

@@ -17,12 +17,12 @@ pub const PAGES_MAX: u64 = 1 << 33;
 pub struct PageTable {
     pages: u64,
     /// `None`: all pages are zeros, and not shadowed.
-    known: Option<Box<Known>>,
+    known: Option<Box<StoredPages>>,
 }
 
 /// Table of a segment that has stored or lost pages.
 #[derive(Debug)]
-struct Known {
+struct StoredPages {
     /// `None`: no page of it was ever written, unless it is lost.
     chunks: Vec<Option<Box<Chunk>>>,
     /// Chunks whose map block is damaged, and of which no page has been written since.
@@ -102,7 +102,7 @@ impl PageTable {
     /// A table of `pages` pages of zeros. `shadowed`: the last checkpoint's copies are to be left alone.
     pub fn new(pages: u64, shadowed: bool) -> Self {
         debug_assert!(pages <= PAGES_MAX);
-        Self { pages, known: shadowed.then(|| Known::new(pages, true)) }
+        Self { pages, known: shadowed.then(|| StoredPages::new(pages, true)) }
     }
 
     /// Number of pages.
@@ -110,8 +110,8 @@ impl PageTable {
         self.pages
     }
 
-    fn known(&mut self) -> &mut Known {
-        self.known.get_or_insert_with(|| Known::new(self.pages, false))
+    fn known(&mut self) -> &mut StoredPages {
+        self.known.get_or_insert_with(|| StoredPages::new(self.pages, false))
     }
 
     /// Returns the entry of a page.
@@ -253,7 +253,7 @@ impl PageTable {
     }
 }
 
-impl Known {
+impl StoredPages {
     fn new(pages: u64, shadowed: bool) -> Box<Self> {
         // Zeroed by the system when touched: a large table costs nothing before it is used.
         let chunks = vec![None; pages.div_ceil(CHUNK_PAGES as u64) as usize];

@@ -32,12 +32,12 @@ pub(super) struct Files {
 pub(super) struct OpenFile {
     descriptor: Arc<OwnedFd>,
     /// State that scratch files do not have.
-    beside: Option<Arc<Beside>>,
+    beside: Option<Arc<NamedState>>,
 }
 
 /// State of a file that has a name, will get one, or belongs to another process.
 #[derive(Debug)]
-struct Beside {
+struct NamedState {
     descriptor: Arc<OwnedFd>,
     /// Its name, once it has one.
     name: Option<String>,
@@ -54,7 +54,7 @@ impl OpenFile {
 
     fn with(descriptor: OwnedFd, name: Option<String>, read_only: Option<Errno>) -> Self {
         let descriptor = Arc::new(descriptor);
-        let beside = Beside { descriptor: descriptor.clone(), name, read_only, temporary: None };
+        let beside = NamedState { descriptor: descriptor.clone(), name, read_only, temporary: None };
         Self { descriptor, beside: Some(Arc::new(beside)) }
     }
 }
@@ -69,7 +69,7 @@ impl Drop for OpenFile {
     }
 }
 
-impl Drop for Beside {
+impl Drop for NamedState {
     fn drop(&mut self) {
         if self.name.is_some() {
             // For the same reason. An error changes nothing, the lock ends with the last user of the file at the latest.
@@ -166,7 +166,7 @@ impl Files {
         let mut file = OpenFile::new(descriptor);
         if is_named {
             let descriptor = file.descriptor.clone();
-            file.beside = Some(Arc::new(Beside { descriptor, name: None, read_only: None, temporary }));
+            file.beside = Some(Arc::new(NamedState { descriptor, name: None, read_only: None, temporary }));
         }
         rustix::fs::ftruncate(&file.descriptor, bytes)
             .map_err(|errno| system("set the size of a file in", self.path(), errno))?;

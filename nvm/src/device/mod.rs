@@ -43,7 +43,7 @@ pub(crate) use files::lock;
 pub(crate) use folder::Folder;
 
 use crate::error::{DeviceError, FileError};
-use crate::few::Few;
+use crate::few::SmallList;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -84,7 +84,7 @@ pub enum Kind {
 }
 
 /// The memory of one operation; several pieces stand next to each other in the file.
-pub type Spans = Few<Span>;
+pub type Spans = SmallList<Span>;
 
 /// Something to do. It owns its memory.
 #[derive(Clone, Debug)]

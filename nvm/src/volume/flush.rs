@@ -20,7 +20,7 @@ use super::{Locked, Segment};
 use crate::checksum;
 use crate::device::{Kind, Spans};
 use crate::error::{DeviceError, VolumeError};
-use crate::few::Few;
+use crate::few::SmallList;
 use crate::format::{
     BLOCK_BYTES, BLOCK_ENTRIES, Entry, MARK_AT, Place, Superblock, encode_block, encode_mark, superblock_at,
     superblock_place,
@@ -232,7 +232,7 @@ impl Locked<'_> {
         let Some(file) = self.segments.get(&segment).map(|segment| segment.file) else { return };
         let Some(flush) = self.flush_of(segment) else { return };
         (flush.step, flush.in_flight) = (step, 1);
-        self.io.issue(Job::Flush { segment }, file, Kind::SyncData, 0, Few::None);
+        self.io.issue(Job::Flush { segment }, file, Kind::SyncData, 0, SmallList::None);
     }
 
     fn flush_of(&mut self, segment: u32) -> Option<&mut Flush> {

@@ -4,7 +4,7 @@
 use super::PageDone;
 use crate::device::{Device, FileId, Kind, Operation, Spans, Submitted};
 use crate::error::{DeviceError, PageOperation, Result, VolumeError};
-use crate::few::Few;
+use crate::few::SmallList;
 use crate::format::Place;
 use std::collections::VecDeque;
 use vgas_shm::Span;
@@ -33,7 +33,7 @@ pub(super) struct Pages {
     pub(super) first_page: u64,
     /// True if the pages have checksums.
     pub(super) summed: bool,
-    pub(super) each: Few<PageAt>,
+    pub(super) each: SmallList<PageAt>,
 }
 
 /// A page of an operation: whose it is, where it goes, what its bytes add up to.
@@ -216,8 +216,8 @@ pub(super) struct Gather {
 impl Gather {
     /// For reads ([`Kind::Read`]) or writes ([`Kind::Write`]) of one segment, whose pages have checksums or not.
     pub(super) fn new(segment: u32, file: FileId, kind: Kind, summed: bool) -> Self {
-        let pages = Pages { segment, first_page: 0, summed, each: Few::None };
-        Self { file, kind, from: 0, to: 0, pages, spans: Few::None }
+        let pages = Pages { segment, first_page: 0, summed, each: SmallList::None };
+        Self { file, kind, from: 0, to: 0, pages, spans: SmallList::None }
     }
 
     /// Adds the page stored at `offset`.

@@ -4,7 +4,7 @@ use super::io::{Gather, Job, PageAt, Pages, Part};
 use super::*;
 
 impl Locked<'_> {
-    pub(super) fn complete(&mut self, Completion { key, spans, result }: Completion, sums: Few<Sums>) {
+    pub(super) fn complete(&mut self, Completion { key, spans, result }: Completion, sums: SmallList<Sums>) {
         match self.io.take(key) {
             Some(Job::Read(pages)) => self.complete_read(pages, spans, sums, result),
             Some(Job::Write(pages)) => self.complete_write(pages, spans, result),
@@ -20,7 +20,7 @@ impl Locked<'_> {
         &mut self,
         pages: Pages,
         spans: Spans,
-        sums: Few<Sums>,
+        sums: SmallList<Sums>,
         result: Result<u64, DeviceError>,
     ) {
         if result.is_err() && pages.each.as_slice().len() > 1 {
@@ -45,7 +45,12 @@ impl Locked<'_> {
         }
     }
 
-    pub(super) fn complete_part(&mut self, part: Part, sums: Few<Sums>, result: Result<u64, DeviceError>) {
+    pub(super) fn complete_part(
+        &mut self,
+        part: Part,
+        sums: SmallList<Sums>,
+        result: Result<u64, DeviceError>,
+    ) {
         let Some(found) = self.segments.get(&part.segment) else { return };
         let Part { segment, page, key, from, expected } = part;
         let outcome = match result {
@@ -160,7 +165,7 @@ impl Locked<'_> {
             None if found.named.is_none() && written => {
                 found.changes_in_flight += 1;
                 let kind = Kind::PunchHole { bytes: u64::from(found.page_bytes) };
-                self.io.issue(Job::Discard { segment, page, key }, file, kind, offset, Few::None);
+                self.io.issue(Job::Discard { segment, page, key }, file, kind, offset, SmallList::None);
             }
             None => {
                 if written {
@@ -172,7 +177,12 @@ impl Locked<'_> {
         }
     }
 
-    pub(super) fn read_run(&mut self, segment: u32, first_page: u64, into: Few<(Span, u64)>) -> Result<()> {
+    pub(super) fn read_run(
+        &mut self,
+        segment: u32,
+        first_page: u64,
+        into: SmallList<(Span, u64)>,
+    ) -> Result<()> {
         self.check_run(segment, first_page, &into)?;
         let Some(found) = self.segments.get(&segment) else { return Ok(()) };
         let summed = self.checksums || found.named.is_some();
@@ -253,7 +263,7 @@ impl Locked<'_> {
         Ok(true)
     }
 
-    pub(super) fn write_run(&mut self, segment: u32, changes: Few<Change>) {
+    pub(super) fn write_run(&mut self, segment: u32, changes: SmallList<Change>) {
         let Some(file) = self.segments.get(&segment).map(|segment| segment.file) else { return };
         let mut gather = Gather::new(segment, file, Kind::Write, true);
         changes.for_each(|change| {
@@ -274,7 +284,12 @@ impl Locked<'_> {
             .ok_or_else(|| VolumeError::Usage(format!("there is no segment {segment}")))
     }
 
-    pub(super) fn check_run(&self, segment: u32, first_page: u64, run: &Few<(Span, u64)>) -> Result<()> {
+    pub(super) fn check_run(
+        &self,
+        segment: u32,
+        first_page: u64,
+        run: &SmallList<(Span, u64)>,
+    ) -> Result<()> {
         let Segment { ref table, page_bytes, .. } = *self.segment(segment)?;
         let pages = table.pages();
         let count = run.as_slice().len() as u64;

@@ -31,7 +31,7 @@ use crate::device::memory::{MemoryDevice, MemoryDisk};
 use crate::device::paced::{Pace, PacedDevice};
 use crate::device::{self, Completion, Device, FileId, Kind, Lent, Naming, Spans};
 use crate::error::{DeviceError, PageOperation, Result, Unusable, VolumeError};
-use crate::few::Few;
+use crate::few::SmallList;
 use crate::format::{COMPANIONS_MAX, CheckpointId, Companion, Entry, Place};
 use crate::page_table::{PAGES_MAX, PageTable};
 use crate::shared::StoredPage;
@@ -578,7 +578,8 @@ impl Volume {
         first_page: u64,
         into: impl IntoIterator<Item = (Span, u64)>,
     ) -> Result<()> {
-        let into: Few<(Span, u64)> = into.into_iter().map(|(span, key)| (span, self.io.key(key))).collect();
+        let into: SmallList<(Span, u64)> =
+            into.into_iter().map(|(span, key)| (span, self.io.key(key))).collect();
         self.with_segment(segment, |volume| volume.read_run(segment, first_page, into))
     }
 
@@ -616,7 +617,8 @@ impl Volume {
         first_page: u64,
         from: impl IntoIterator<Item = (Span, u64)>,
     ) -> Result<()> {
-        let from: Few<(Span, u64)> = from.into_iter().map(|(span, key)| (span, self.io.key(key))).collect();
+        let from: SmallList<(Span, u64)> =
+            from.into_iter().map(|(span, key)| (span, self.io.key(key))).collect();
         let summed = self.with_segment(segment, |volume| {
             volume.check_run(segment, first_page, &from)?;
             Ok(volume.is_summed(segment))
@@ -625,7 +627,7 @@ impl Volume {
         // Before the lock: checksums take time.
         let sums = |span: &Span| if summed { Sums::of(span, parts) } else { Sums::default() };
         let mut page = first_page;
-        let changes: Few<Change> = from
+        let changes: SmallList<Change> = from
             .as_slice()
             .iter()
             .map(|(span, key)| {
@@ -779,7 +781,7 @@ impl Volume {
         self.io.refill();
         self.io.device.flush_submissions()?;
         let mut bytes_done = 0;
-        let mut verified: Few<(Completion, Few<Sums>)> = Few::None;
+        let mut verified: SmallList<(Completion, SmallList<Sums>)> = SmallList::None;
         while bytes_done < COMPLETED_BYTES_MAX
             && let Some(completion) = self.arrived.pop_front()
         {
@@ -818,7 +820,7 @@ impl Volume {
     }
 
     /// Returns the checksums of the pages of a finished read, or of the blocks of a part. Takes no lock.
-    fn sums(&self, completion: &Completion) -> Few<Sums> {
+    fn sums(&self, completion: &Completion) -> SmallList<Sums> {
         let spans = completion.spans.as_slice();
         match self.io.job(completion.key) {
             Some(Job::Read(Pages { summed: true, .. })) if completion.result.is_ok() => {
@@ -827,7 +829,7 @@ impl Volume {
             Some(Job::Part(part)) if completion.result.is_ok() && !part.expected.is_empty() => {
                 spans.iter().map(|span| Sums { whole: 0, blocks: Some(checksum::of_blocks(span)) }).collect()
             }
-            _ => Few::None,
+            _ => SmallList::None,
         }
     }
 }

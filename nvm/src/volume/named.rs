@@ -6,7 +6,7 @@ use super::{Change, NamedFile, Segment, Volume};
 use crate::checksum;
 use crate::device::{FileId, Kind, Naming, Spans};
 use crate::error::{DeviceError, FileError, PageOperation, Result, Untrusted, Unusable, VolumeError};
-use crate::few::Few;
+use crate::few::SmallList;
 use crate::format::{
     BLOCK_BYTES, BLOCK_ENTRIES, CheckpointId, Companion, Entry, Geometry, MARK_AT, NoSuperblock, Offer,
     Place, Superblock, decode_block, decode_mark, encode_mark, superblock_at, superblock_place,
@@ -256,7 +256,7 @@ impl Volume {
         let span = opening_memory(BLOCK_BYTES)?.span(0, BLOCK_BYTES);
         span.write(&superblock.encode()[..]);
         let written = self.direct(file, Kind::Write, superblock_at(Place::A), span.into());
-        let synced = written.and_then(|_| self.direct(file, Kind::SyncData, 0, Few::None));
+        let synced = written.and_then(|_| self.direct(file, Kind::SyncData, 0, SmallList::None));
         if let Err(source) = synced {
             let file = format!("{name} of {}", self.io.device.describe(file));
             return Err(VolumeError::Flush { file, segment, step: "writing the first superblock", source });
@@ -366,7 +366,7 @@ impl Volume {
         let span = opening_memory(BLOCK_BYTES)?.span(0, BLOCK_BYTES);
         span.write(&block[..]);
         let written = self.direct(file, Kind::Write, offset, span.into());
-        Ok(written.and_then(|_| self.direct(file, Kind::SyncData, 0, Few::None)).map(drop))
+        Ok(written.and_then(|_| self.direct(file, Kind::SyncData, 0, SmallList::None)).map(drop))
     }
 
     fn find_superblocks(&mut self, file: FileId, path: &str) -> Result<Offer> {

@@ -4,7 +4,7 @@
 
 mod survive;
 
-use super::cluster::{Parts, Surroundings};
+use super::cluster::{OuterGroups, Parts};
 use super::control::Channel;
 use super::joined;
 use super::message::{
@@ -99,7 +99,7 @@ struct Launcher<'a> {
     /// Resources of the nodes, until they are gone.
     parts: Parts,
     /// The control groups in which the job runs, as far as it runs on this machine.
-    surroundings: Surroundings,
+    surroundings: OuterGroups,
     nodes: Vec<NodeLink>,
     verdict: Verdict,
     outputs: Outputs,
@@ -157,7 +157,7 @@ impl<'a> Launcher<'a> {
             spec,
             verdict: Verdict::new(layout.clone()),
             parts: Parts::default(),
-            surroundings: Surroundings::note(),
+            surroundings: OuterGroups::note(),
             nodes: Vec::new(),
             outputs: Outputs::new(spec.label),
             input: ForwardedInput::default(),

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::SLOW_CONDUIT_IS_TOLD_AFTER;
-use super::bootstrap::{Bootstrap, Place};
+use super::bootstrap::{Bootstrap, Identity};
 use super::message::Welcome;
 use super::reminder::Reminder;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub struct Membership {
 
 impl Membership {
     /// Returns its identity.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &Identity {
         self.bootstrap.place()
     }
 
@@ -70,7 +70,7 @@ impl Membership {
     /// Those of the conduit; [`RmaError::Refused`] when this build has none of that name.
     pub fn open_network(&mut self, options: &dyn Options) -> Result<Option<Arc<dyn Conduit>>> {
         let Some(listener) = self.listener.take() else { return Ok(None) };
-        let Place { layout, me } = self.place().clone();
+        let Identity { layout, me } = self.place().clone();
         let spec = TcpSpec { layout, me, key: self.key.clone(), listener, addresses: self.addresses.clone() };
         let provider = factory::find(&self.conduit)?;
         // One line a job, or two: of the first agent, and of the first rank.
@@ -89,7 +89,7 @@ impl Membership {
     pub(crate) fn from_welcome(
         welcome: Welcome,
         mut files: Vec<OwnedFd>,
-        bootstrap: impl FnOnce(Place) -> Arc<dyn Bootstrap>,
+        bootstrap: impl FnOnce(Identity) -> Arc<dyn Bootstrap>,
     ) -> Result<Self> {
         let Welcome { job, me, domain, addresses, listens, lifeline: _ } = welcome;
         if !job.layout.contains(me) {
@@ -102,7 +102,7 @@ impl Membership {
         }
         let listener = listens.then(|| TcpListener::from(files.remove(0)));
         Ok(Self {
-            bootstrap: bootstrap(Place { layout: job.layout, me }),
+            bootstrap: bootstrap(Identity { layout: job.layout, me }),
             key: job.key,
             conduit: job.conduit,
             settings: job.settings,

@@ -5,7 +5,7 @@
 
 mod process_manager;
 
-use super::bootstrap::{AgentBootstrap, AgentLine, AgentReport, End, Place};
+use super::bootstrap::{AgentBootstrap, AgentLine, AgentReport, End, Identity};
 use super::cluster::Group;
 use super::control::{Arrival, Channel, Receiver, Sender, check_sockets, timespec};
 use super::membership::Membership;
@@ -499,7 +499,7 @@ impl Node {
         let job = &self.description.job;
         let membership = Membership {
             bootstrap: Arc::new(AgentBootstrap {
-                place: Place { layout: job.layout.clone(), me: agent },
+                place: Identity { layout: job.layout.clone(), me: agent },
                 line: self.agent.clone(),
             }),
             key: job.key.clone(),

@@ -15,7 +15,7 @@ use vgas_cache::protocol::{InPlaceService, home};
 use vgas_cache::read_ahead::ReadAheadSettings;
 use vgas_cache::service::Services;
 use vgas_cache::{CacheError, region, replacement};
-use vgas_job::bootstrap::Place;
+use vgas_job::bootstrap::Identity;
 use vgas_job::{Membership, NodeService, ServiceError, Stop};
 use vgas_nvm::device::paced::Pace;
 use vgas_nvm::{Volume, VolumeSpec};
@@ -52,7 +52,7 @@ impl AgentService {
     fn open(mut membership: Membership, services: Services) -> Result<Running> {
         let settings = Settings::from_map(&membership.settings)?;
         let network = Network::open(&mut membership, &settings)?;
-        let Place { layout, me } = membership.place().clone();
+        let Identity { layout, me } = membership.place().clone();
         let domain = membership.domain;
         let node = layout.node_of_peer(me);
         let spec = crate::layout::pool_spec(&settings, &layout, node)?;

@@ -15,7 +15,7 @@ const PRUNE_AT: usize = 64;
 
 /// Selects operations of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum BatchKind {
     /// Puts and memsets.
     Puts,
     /// Gets.
@@ -81,7 +81,7 @@ impl Runtime {
         let mut batch = Batch { runtime: self, allowed, puts, gets, buffers: PhantomData };
         let result = work(&mut batch);
         // Dropping it waits as well, but cannot return an error.
-        let ended = batch.wait(Which::All);
+        let ended = batch.wait(BatchKind::All);
         let result = result?;
         ended.map(|()| result)
     }
@@ -156,7 +156,7 @@ impl<'env> Batch<'env> {
     }
 
     /// Goes on as far as possible without waiting. True: those operations are complete.
-    pub fn test(&mut self, which: Which) -> Result<bool> {
+    pub fn test(&mut self, which: BatchKind) -> Result<bool> {
         let (runtime, mut done) = (self.runtime, true);
         for started in self.of(which) {
             done &= started.test(runtime)?;
@@ -168,7 +168,7 @@ impl<'env> Batch<'env> {
     ///
     /// # Errors
     /// The first error among them; all have ended then.
-    pub fn wait(&mut self, which: Which) -> Result<()> {
+    pub fn wait(&mut self, which: BatchKind) -> Result<()> {
         let runtime = self.runtime;
         let mut result = Ok(());
         for started in self.of(which) {
@@ -177,9 +177,9 @@ impl<'env> Batch<'env> {
         result
     }
 
-    fn of(&mut self, which: Which) -> impl Iterator<Item = &mut Started> {
-        let puts = (which != Which::Gets).then_some(&mut self.puts);
-        let gets = (which != Which::Puts).then_some(&mut self.gets);
+    fn of(&mut self, which: BatchKind) -> impl Iterator<Item = &mut Started> {
+        let puts = (which != BatchKind::Gets).then_some(&mut self.puts);
+        let gets = (which != BatchKind::Puts).then_some(&mut self.gets);
         puts.into_iter().chain(gets)
     }
 
@@ -271,7 +271,7 @@ impl Started {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.wait(Which::All) {
+        if let Err(error) = self.wait(BatchKind::All) {
             tracing::error!(%error, "an operation of a batch that was given up has failed");
         }
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use vgas_cache::client::{Client, ClientOptions};
 use vgas_cache::pool::PoolClient;
 use vgas_cache::{CacheError, region};
-use vgas_job::bootstrap::Place;
+use vgas_job::bootstrap::Identity;
 use vgas_rma::collective::Collectives;
 use vgas_rma::endpoint::{Endpoint, EndpointSpec, Handler, Token, handler_index};
 use vgas_rma::message::Arrived;
@@ -131,7 +131,7 @@ impl Builder {
         let rank = membership.rank().ok_or_else(|| Error::Usage("an agent is not a rank".into()))?;
         let shares_machine = membership.addresses.iter().all(|address| address.ip().is_loopback());
         let network = Network::open(&mut membership, &settings)?;
-        let Place { layout, me } = membership.place().clone();
+        let Identity { layout, me } = membership.place().clone();
         let domain = membership.domain;
         let node = layout.node_of(rank);
         let agent = layout.agent_of(node);

@@ -69,10 +69,10 @@ mod statistics;
 mod team;
 
 pub use address::{GlobalAddress, Kind};
-pub use batch::{Batch, Which};
+pub use batch::{Batch, BatchKind};
 pub use builder::Builder;
 pub use error::{Error, Result};
-pub use lock::{LockError, ReadGuard, Who, WriteGuard};
+pub use lock::{LockError, LockOwner, ReadGuard, WriteGuard};
 pub use nonblocking::{GetHandle, PutHandle};
 pub use pin::PinnedPage;
 pub use pointer::GlobalPtr;

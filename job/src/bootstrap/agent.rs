@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::{Bootstrap, End, Place, for_ranks_only};
+use super::{Bootstrap, End, Identity, for_ranks_only};
 use crate::lock::lock;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fmt;
@@ -14,12 +14,12 @@ use vgas_rma::error::{Result, RmaError};
 /// The line of an agent to the daemon that it is part of.
 #[derive(Debug)]
 pub(crate) struct AgentBootstrap {
-    pub(crate) place: Place,
+    pub(crate) place: Identity,
     pub(crate) line: Arc<AgentLine>,
 }
 
 impl Bootstrap for AgentBootstrap {
-    fn place(&self) -> &Place {
+    fn place(&self) -> &Identity {
         &self.place
     }
 
@@ -68,17 +68,17 @@ pub(crate) enum AgentReport {
 pub(crate) struct AgentLine {
     reports: Mutex<Vec<AgentReport>>,
     bell: OwnedFd,
-    lost: Mutex<Lost>,
+    lost: Mutex<LossNotices>,
 }
 
 /// Reports to the service: lost nodes, and the callbacks for them.
 #[derive(Default)]
-struct Lost {
+struct LossNotices {
     nodes: Vec<NodeId>,
     hear: Option<Box<dyn Fn(NodeId) + Send + Sync>>,
 }
 
-impl fmt::Debug for Lost {
+impl fmt::Debug for LossNotices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.nodes).finish()
     }

@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::{Bootstrap, End, Place, check_share, for_ranks_only, out_of_step};
+use super::{Bootstrap, End, Identity, check_share, for_ranks_only, out_of_step};
 use crate::lock::lock;
 use crate::membership::Membership;
 use crate::message::{Exit, RankExit};
@@ -69,7 +69,7 @@ impl Simulated {
             .map(Peer)
             .map(|me| Membership {
                 bootstrap: Arc::new(InProcess {
-                    place: Place { layout: layout.clone(), me },
+                    place: Identity { layout: layout.clone(), me },
                     job: job.clone(),
                     turn: Mutex::default(),
                 }),
@@ -166,7 +166,7 @@ impl State {
 /// One rank or agent.
 #[derive(Debug)]
 struct InProcess {
-    place: Place,
+    place: Identity,
     job: Arc<Job>,
     /// Keeps collective calls of several threads apart.
     turn: Mutex<()>,
@@ -186,7 +186,7 @@ impl InProcess {
 }
 
 impl Bootstrap for InProcess {
-    fn place(&self) -> &Place {
+    fn place(&self) -> &Identity {
         &self.place
     }
 

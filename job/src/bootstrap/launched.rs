@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::{Bootstrap, End, Place, check_share, out_of_step};
+use super::{Bootstrap, End, Identity, check_share, out_of_step};
 use crate::control::{Channel, Receiver, Sender};
 use crate::joined::Watch;
 use crate::lock::lock;
@@ -66,7 +66,7 @@ fn daemon_lost() -> RmaError {
 
 /// The line of a rank to its node's daemon, and through it to the launcher.
 pub(crate) struct Launched {
-    place: Place,
+    place: Identity,
     sender: Mutex<Sender>,
     receiver: Mutex<Receiver>,
     /// At the lifeline, when others have started this rank.
@@ -80,13 +80,13 @@ impl fmt::Debug for Launched {
 }
 
 impl Launched {
-    fn new(channel: Channel, place: Place) -> Self {
+    fn new(channel: Channel, place: Identity) -> Self {
         let (sender, receiver) = (Mutex::new(channel.sender), Mutex::new(channel.receiver));
         Self { place, sender, receiver, watch: None }
     }
 
     /// A rank that others have started.
-    pub(crate) fn watched(channel: Channel, place: Place, watch: Arc<Watch>) -> Self {
+    pub(crate) fn watched(channel: Channel, place: Identity, watch: Arc<Watch>) -> Self {
         Self { watch: Some(watch), ..Self::new(channel, place) }
     }
 
@@ -121,7 +121,7 @@ impl Launched {
 }
 
 impl Bootstrap for Launched {
-    fn place(&self) -> &Place {
+    fn place(&self) -> &Identity {
         &self.place
     }
 

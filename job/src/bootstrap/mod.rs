@@ -41,14 +41,14 @@ use vgas_rma::error::{Result, RmaError};
 
 /// Identity of a process, or of a thread that stands for one, in its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Identity {
     /// Assignment of ranks to nodes.
     pub layout: Layout,
     /// This endpoint.
     pub me: Peer,
 }
 
-impl Place {
+impl Identity {
     /// The rank, unless this is an agent.
     pub fn rank(&self) -> Option<Rank> {
         self.layout.rank_of_peer(self.me)
@@ -90,7 +90,7 @@ pub struct End {
 /// fail or the process is ended: no call waits for ever for a rank that is gone.
 pub trait Bootstrap: fmt::Debug + Send + Sync {
     /// Returns this process's identity. The same during its life.
-    fn place(&self) -> &Place;
+    fn place(&self) -> &Identity;
 
     /// Exchanges a few bytes among all ranks: returns every rank's contribution, by rank. Blocks until all
     /// have called it. The first rank of each node can speak for its node. In a job that continues without a

@@ -112,9 +112,9 @@ fn killed_in(path: &Path) -> Option<u64> {
 
 /// The control groups around this process, which others have made: a batch system, a container, a service.
 #[derive(Debug, Default)]
-pub(crate) struct Surroundings(Vec<(PathBuf, u64)>);
+pub(crate) struct OuterGroups(Vec<(PathBuf, u64)>);
 
-impl Surroundings {
+impl OuterGroups {
     /// Notes the groups of this process, and how many processes were killed in each so far.
     pub(crate) fn note() -> Self {
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

@@ -11,7 +11,7 @@ mod group;
 mod network;
 
 pub use group::Group;
-pub(crate) use group::Surroundings;
+pub(crate) use group::OuterGroups;
 pub use network::holds_back;
 
 use super::system;

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::door::{Door, Listener};
-use super::proof::{self, Visitor};
+use super::proof::{self, AdmittedPeer};
 use crate::control::timespec;
 use crate::control::{Arrival, Channel};
 use crate::listen;
@@ -69,7 +69,7 @@ fn reach(address: SocketAddr, key: &JobKey, ranks: u32, timeout: Duration) -> Re
     let stream = TcpStream::connect_timeout(&address, timeout).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let socket: OwnedFd = stream.into();
-    proof::come(&socket, key, Visitor { number: 0, ranks }, until)?;
+    proof::come(&socket, key, AdmittedPeer { number: 0, ranks }, until)?;
     Channel::over_socket(socket, false)
 }
 

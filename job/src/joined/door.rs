@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::proof::{Doorkeeper, Progress, Visitor};
+use super::proof::{AdmittedPeer, Doorkeeper, Progress};
 use rustix::event::PollFlags;
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -44,7 +44,7 @@ struct Waiting {
 pub(super) struct Event {
     /// The other end, proven.
     pub(super) socket: OwnedFd,
-    pub(super) who: Visitor,
+    pub(super) who: AdmittedPeer,
 }
 
 impl Door {

@@ -35,7 +35,7 @@ const LISTENS: &str = "vgas 2026 listens for a job that others have started";
 
 /// An admitted visitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Visitor {
+pub(super) struct AdmittedPeer {
     /// Its rank, or that of the daemon's starter.
     pub(super) number: u32,
     /// Its number of ranks of the job.
@@ -67,7 +67,7 @@ pub(super) fn other_version(theirs: impl std::fmt::Display) -> String {
 }
 
 /// Comes to a listener, and waits for its proof until a moment.
-pub(super) fn come(socket: &OwnedFd, key: &JobKey, who: Visitor, until: Instant) -> Result<()> {
+pub(super) fn come(socket: &OwnedFd, key: &JobKey, who: AdmittedPeer, until: Instant) -> Result<()> {
     let refused = |what: String| RmaError::Refused(format!("cannot join the job: {what}"));
     let mut statement = Vec::with_capacity(HELLO_BYTES + KEY_BYTES);
     statement.extend(begin());
@@ -137,7 +137,7 @@ pub(super) enum Progress {
     /// More has to come.
     Waits,
     /// It knows the key.
-    Proven(Visitor),
+    Proven(AdmittedPeer),
     /// It does not, or has gone. It knows why by what it was answered.
     Refused,
 }
@@ -183,7 +183,7 @@ impl Doorkeeper {
                         ])
                     };
                     let (number, ranks) = (number(BEGIN_BYTES), number(BEGIN_BYTES + 4));
-                    return Ok(Progress::Proven(Visitor { number, ranks }));
+                    return Ok(Progress::Proven(AdmittedPeer { number, ranks }));
                 }
             }
         }
@@ -212,7 +212,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
-    const WHO: Visitor = Visitor { number: 3, ranks: 4 };
+    const WHO: AdmittedPeer = AdmittedPeer { number: 3, ranks: 4 };
 
     fn meet(theirs: JobKey, ours: JobKey) -> (Result<()>, Progress) {
         let (here, there) = UnixStream::pair().unwrap();

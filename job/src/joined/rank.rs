@@ -2,9 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use super::proof::{self, Visitor};
+use super::proof::{self, AdmittedPeer};
 use super::watch::Watch;
-use crate::bootstrap::{Launched, Place, welcome};
+use crate::bootstrap::{Identity, Launched, welcome};
 use crate::control::{BUILD, Channel, VERSION, other_build};
 use crate::listen;
 use crate::membership::Membership;
@@ -87,10 +87,10 @@ pub(crate) fn join_started(joining: &Joining) -> Result<Membership> {
         let _told = (session.rank == 0).then(|| Reminder::start(WAIT_IS_TOLD_AFTER, waits));
         session.agree(text)?
     };
-    let who = Visitor { number: session.rank, ranks: session.ranks };
+    let who = AdmittedPeer { number: session.rank, ranks: session.ranks };
     warn_of_lone_mpi(&session);
     session.keep()?;
-    let told = Told::parse(&agreed)?;
+    let told = LeaderNotice::parse(&agreed)?;
     if let Some(daemon) = &mut daemon {
         let reach = ToNode::Reach { address: told.address, key: told.key.clone() };
         daemon.channel.sender.send(&reach)?;
@@ -121,7 +121,7 @@ fn warn_of_lone_mpi(session: &Session) {
 }
 
 /// Waits for the welcome, which the leader bounds.
-fn welcomed(mut channel: Channel, who: Visitor, leader: Option<OwnedFd>) -> Result<Membership> {
+fn welcomed(mut channel: Channel, who: AdmittedPeer, leader: Option<OwnedFd>) -> Result<Membership> {
     channel.sender.send(&FromRank::Join)?;
     channel.sender.flush_blocking()?;
     let _told = leader.as_ref().map(|_| {
@@ -137,7 +137,7 @@ fn welcomed(mut channel: Channel, who: Visitor, leader: Option<OwnedFd>) -> Resu
             let lifeline = files.remove(0);
             let rank = welcome.me.0;
             let watch = Watch::start(lifeline, leader, format!("rank {rank}"))?;
-            Membership::from_welcome(*welcome, files, |place: Place| {
+            Membership::from_welcome(*welcome, files, |place: Identity| {
                 Arc::new(Launched::watched(channel, place, watch))
             })
         }
@@ -202,7 +202,7 @@ impl Helper {
 /// The process that leads the job, as rank 0 has started it.
 struct Leader {
     helper: Helper,
-    told: Told,
+    told: LeaderNotice,
 }
 
 impl Leader {
@@ -218,7 +218,7 @@ impl Leader {
         let lead = ToNode::Lead(Box::new(Lead { ranks, key: key.clone(), plan }));
         helper.channel.sender.send_with_files(&lead, vec![listener.into()])?;
         helper.channel.sender.flush_blocking()?;
-        Ok(Self { helper, told: Told { address, key } })
+        Ok(Self { helper, told: LeaderNotice { address, key } })
     }
 }
 
@@ -231,12 +231,12 @@ fn start_daemon(joining: &Joining, ranks: u32, listener: UnixListener) -> Result
 }
 
 /// Rank 0's announcement to all: the leader's address, and the job's key.
-struct Told {
+struct LeaderNotice {
     address: SocketAddr,
     key: JobKey,
 }
 
-impl Told {
+impl LeaderNotice {
     fn text(&self) -> String {
         let key: String = self.key.expose().iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{VERSION}/{BUILD:016x}/{}/{key}", self.address)
@@ -324,9 +324,10 @@ mod tests {
     /// Goal: what rank 0 tells comes out as it went in, and anything else is refused, another version by name.
     #[test]
     fn what_is_told_is_understood() {
-        let told = Told { address: "10.0.0.7:4000".parse().unwrap(), key: JobKey::from_bytes([0xa5; 32]) };
+        let told =
+            LeaderNotice { address: "10.0.0.7:4000".parse().unwrap(), key: JobKey::from_bytes([0xa5; 32]) };
         let text = told.text();
-        let again = Told::parse(&text).unwrap();
+        let again = LeaderNotice::parse(&text).unwrap();
         assert_eq!((again.address, again.key.expose()), (told.address, told.key.expose()));
         assert!(!text.contains([' ', '=', '\n']) && text.len() < 256, "fits into a PMI value");
         for wrong in [
@@ -339,12 +340,12 @@ mod tests {
             &text.replace("a5", "zz"),
             "é/é/é",
         ] {
-            let error = Told::parse(wrong).err().expect(wrong).to_string();
+            let error = LeaderNotice::parse(wrong).err().expect(wrong).to_string();
             assert!(error.contains("makes no sense"), "{error}");
         }
-        let error = Told::parse(&format!("4{}", &text[1..])).err().unwrap().to_string();
+        let error = LeaderNotice::parse(&format!("4{}", &text[1..])).err().unwrap().to_string();
         assert!(error.contains("start-up protocol 4 instead of 8"), "{error}");
-        let error = Told::parse(&text.replace("9abcdef0", "0")).err().unwrap().to_string();
+        let error = LeaderNotice::parse(&text.replace("9abcdef0", "0")).err().unwrap().to_string();
         assert!(error.contains("vgas of other sources (0000000123456780 instead of"), "{error}");
         assert_ne!(digest(&["ab", "c"]), digest(&["a", "bc"]));
     }

@@ -3,7 +3,7 @@
 use super::Node;
 use crate::control::Channel;
 use crate::message::FromNode;
-use crate::pmi::server::{Asked, Client};
+use crate::pmi::server::{Client, RankRequest};
 use vgas_rma::address::Peer;
 use vgas_rma::error::Result;
 
@@ -22,9 +22,9 @@ impl Node {
             Ok(asked) => {
                 for asked in asked {
                     match asked {
-                        Asked::Begun => self.report_joined(channel)?,
-                        Asked::Barrier => self.fence_if_all(channel)?,
-                        Asked::Abort { code, message } => {
+                        RankRequest::Begun => self.report_joined(channel)?,
+                        RankRequest::Barrier => self.fence_if_all(channel)?,
+                        RankRequest::Abort { code, message } => {
                             let message = match message.is_empty() {
                                 true => format!("ended the job with status {code}, by PMI-1"),
                                 false => message,

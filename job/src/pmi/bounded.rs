@@ -15,7 +15,7 @@ pub(super) struct Bounded {
 }
 
 /// Identity of this process.
-pub(super) struct Found {
+pub(super) struct RankIdentity {
     pub(super) rank: u32,
     pub(super) ranks: u32,
     pub(super) space: String,
@@ -27,7 +27,7 @@ enum Ask {
 }
 
 enum Answer {
-    Found(Found),
+    Found(RankIdentity),
     Agreed(String),
     Left,
 }
@@ -72,7 +72,7 @@ impl Line {
 }
 
 impl Bounded {
-    pub(super) fn open(timeout: Duration) -> Result<(Self, Found), String> {
+    pub(super) fn open(timeout: Duration) -> Result<(Self, RankIdentity), String> {
         let line = Arc::new(Line::default());
         let served = line.clone();
         std::thread::Builder::new()
@@ -105,7 +105,7 @@ impl Bounded {
 
 fn serve(line: &Line) {
     let opened = Session::open().and_then(|session| {
-        let found = Found { rank: session.rank(), ranks: session.ranks()?, space: session.space() };
+        let found = RankIdentity { rank: session.rank(), ranks: session.ranks()?, space: session.space() };
         Ok((session, found))
     });
     let session = match opened {

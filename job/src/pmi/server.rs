@@ -90,7 +90,7 @@ fn mapping(layout: &Layout) -> String {
 
 /// A rank's request that concerns other ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum RankRequest {
     /// It has begun to use the protocol.
     Begun,
     /// It waits for all.
@@ -172,7 +172,7 @@ impl Client {
     }
 
     /// Answers what has come. An error is the rank's fault, and the end of this line.
-    pub(crate) fn serve(&mut self, space: &mut Space) -> Result<Vec<Asked>, Wrong> {
+    pub(crate) fn serve(&mut self, space: &mut Space) -> Result<Vec<RankRequest>, Wrong> {
         let mut asked = Vec::new();
         let mut has_read = false;
         while !self.is_gone && self.flush()? {
@@ -231,7 +231,7 @@ impl Client {
         Ok(Some(line))
     }
 
-    fn answer(&mut self, line: &[u8], space: &mut Space) -> Result<Option<Asked>, Wrong> {
+    fn answer(&mut self, line: &[u8], space: &mut Space) -> Result<Option<RankRequest>, Wrong> {
         if self.is_spawning {
             if line == b"endcmd" {
                 self.is_spawning = false;
@@ -253,7 +253,7 @@ impl Client {
                 let rc = if words.word("pmi_version") == Some("1") { 0 } else { -1 };
                 self.say(&format!("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}"));
                 self.has_begun = true;
-                return Ok(Some(Asked::Begun));
+                return Ok(Some(RankRequest::Begun));
             }
             "get_maxes" => self.say(&format!(
                 "cmd=maxes kvsname_max={SPACE_NAME_BYTES_MAX} keylen_max={KEY_BYTES_MAX} vallen_max={VALUE_BYTES_MAX}"
@@ -268,7 +268,7 @@ impl Client {
             },
             "barrier_in" => {
                 self.waits = true;
-                return Ok(Some(Asked::Barrier));
+                return Ok(Some(RankRequest::Barrier));
             }
             "finalize" => {
                 self.has_finished = true;
@@ -277,7 +277,7 @@ impl Client {
             "abort" => {
                 let code = words.word("exitcode").and_then(|text| text.parse::<i32>().ok()).unwrap_or(1);
                 let message = words.word("error_msg").or(words.word("msg")).unwrap_or_default().to_owned();
-                return Ok(Some(Asked::Abort { code: (code as u8).max(1), message }));
+                return Ok(Some(RankRequest::Abort { code: (code as u8).max(1), message }));
             }
             "publish_name" => self.say("cmd=publish_result rc=-1 msg=names_are_not_published_by_vgas_run"),
             "unpublish_name" => self.say("cmd=unpublish_result rc=-1 msg=names_are_not_published_by_vgas_run"),
@@ -330,7 +330,7 @@ pub(crate) fn session_of(bytes: &[u8]) {
     let mut answers = vec![0u8; 64 << 10];
     while !client.is_gone {
         match client.serve(&mut space) {
-            Ok(asked) if asked.contains(&Asked::Barrier) => {
+            Ok(asked) if asked.contains(&RankRequest::Barrier) => {
                 let fresh = space.take_fresh();
                 assert!(
                     fresh.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() <= PUT_BYTES_MAX
@@ -357,10 +357,10 @@ mod tests {
     use std::time::Duration;
 
     /// Serves these ranks as a job of one node each does, until all are gone; returns what the last call of each said.
-    fn serve(mut clients: Vec<Client>, layout: Layout) -> Vec<Result<Vec<Asked>, Wrong>> {
+    fn serve(mut clients: Vec<Client>, layout: Layout) -> Vec<Result<Vec<RankRequest>, Wrong>> {
         let mut spaces: Vec<Space> =
             (0..layout.nodes()).map(|_| Space::new(&layout, JobId([7; 16]))).collect();
-        let mut told: Vec<Result<Vec<Asked>, Wrong>> = clients.iter().map(|_| Ok(Vec::new())).collect();
+        let mut told: Vec<Result<Vec<RankRequest>, Wrong>> = clients.iter().map(|_| Ok(Vec::new())).collect();
         while clients.iter().zip(&told).any(|(client, told)| !client.is_gone && told.is_ok()) {
             let files = clients.iter().zip(&told).filter(|(_, told)| told.is_ok());
             let mut files: Vec<_> = files
@@ -412,11 +412,14 @@ mod tests {
             assert_eq!(all, ["value of 0", "value of 1", "value of 2"]);
             assert_eq!(mapping, "(vector,(0,1,2),(1,1,1))");
         }
-        assert!(told.iter().all(|told| *told == Ok(vec![Asked::Begun, Asked::Barrier])), "{told:?}");
+        assert!(
+            told.iter().all(|told| *told == Ok(vec![RankRequest::Begun, RankRequest::Barrier])),
+            "{told:?}"
+        );
     }
 
     /// Returns the answers to a rank that sends these bytes and ends, and the result.
-    fn said(bytes: &[u8]) -> (String, Result<Vec<Asked>, Wrong>) {
+    fn said(bytes: &[u8]) -> (String, Result<Vec<RankRequest>, Wrong>) {
         let (client, its) = Client::pair().unwrap();
         rustix::io::write(&its, bytes).unwrap();
         rustix::net::shutdown(&its, rustix::net::Shutdown::Write).unwrap();
@@ -440,7 +443,7 @@ mod tests {
             assert!(answer.starts_with(&format!("cmd={wanted} rc=-1 msg=")), "{answers:?}");
         }
         assert_eq!(answers[5..], ["cmd=universe_size size=1", "cmd=appnum appnum=0"]);
-        assert_eq!(told, Ok(vec![Asked::Begun]));
+        assert_eq!(told, Ok(vec![RankRequest::Begun]));
     }
 
     /// Goal: an end that a rank wants has its status, which is never 0.
@@ -448,9 +451,9 @@ mod tests {
     fn a_rank_ends_the_job() {
         assert_eq!(
             said(b"cmd=abort exitcode=7\n").1,
-            Ok(vec![Asked::Abort { code: 7, message: String::new() }])
+            Ok(vec![RankRequest::Abort { code: 7, message: String::new() }])
         );
-        let zero = Asked::Abort { code: 1, message: "why not".into() };
+        let zero = RankRequest::Abort { code: 1, message: "why not".into() };
         assert_eq!(said(b"cmd=abort exitcode=0 error_msg=why not\n").1, Ok(vec![zero]));
     }
 

@@ -1,6 +1,6 @@
 //! Why a lock cannot be had.
 
-use super::word::Who;
+use super::word::LockOwner;
 
 /// Why a lock cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum LockError {
     #[error("{by} has panicked while it had it")]
     Poisoned {
         /// The writer.
-        by: Who,
+        by: LockOwner,
     },
     /// This thread would wait for itself, for ever. The locks that it has should be given back, and taken in one order by all.
     #[error("waiting for it would never end: {0}")]

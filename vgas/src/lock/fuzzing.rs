@@ -68,8 +68,8 @@ fn travels<T: Serialize + DeserializeOwned>(found: &T) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::service::{Edge, Place};
-    use crate::lock::word::Who;
+    use crate::lock::service::{Edge, LockPlace};
+    use crate::lock::word::LockOwner;
     use vgas_testing::replay;
 
     const ORDER: &[u8] = &[4];
@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn any_bytes_are_survived_by_the_service() {
-        let (one, other) = (Who::new(Rank(0), 1), Who::new(Rank(1), 1));
-        let place = |lock: u64| Place { segment: 0, owner: Rank(0), offset: 8 * lock };
+        let (one, other) = (LockOwner::new(Rank(0), 1), LockOwner::new(Rank(1), 1));
+        let place = |lock: u64| LockPlace { segment: 0, owner: Rank(0), offset: 8 * lock };
         let lock = |who, at| call(&Request::Lock(place(at), who, true));
         let unlock = |who, poison| asked(0, &Request::Unlock(place(0), who, true, poison));
         let answer = |answer: Answer| postcard::to_allocvec(&answer).unwrap();
@@ -98,7 +98,8 @@ mod tests {
         let clear = call(&Request::ClearPoison(place(0)));
         let crossed = [lock(one, 0), lock(other, 1), all.clone(), lock(one, 1), lock(other, 0), all.clone()];
         let late = [SECOND; 4].concat();
-        let elsewhere = call(&Request::TryLock(Place { segment: 0, owner: Rank(3), offset: 3 }, one, false));
+        let elsewhere =
+            call(&Request::TryLock(LockPlace { segment: 0, owner: Rank(3), offset: 3 }, one, false));
         let written = [&[7][..], &[0x5a; 8], &lock(one, 0), &all].concat();
         replay(
             "locks",

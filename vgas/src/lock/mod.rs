@@ -25,13 +25,13 @@ use crate::memory::not_yours;
 use crate::runtime::Runtime;
 pub use error::LockError;
 pub(crate) use service::Locks;
-use service::{Answer, Place, Request, describe};
+use service::{Answer, LockPlace, Request, describe};
 use std::sync::atomic::{AtomicU32, Ordering};
 use vgas_cache::page::PageInSegment;
 use vgas_cache::{CacheError, Failure};
 use vgas_shm::Change;
-pub use word::Who;
-use word::{Held, SERVED};
+pub use word::LockOwner;
+use word::{LockState, SERVED};
 
 /// A lock, held to write. Dropped, it is given back; what was put before is visible to the next, also in
 /// relaxed segments, whose puts travel then. If its home is another node, the release message is not waited
@@ -46,8 +46,8 @@ pub struct ReadGuard<'r>(Guard<'r>);
 
 struct Guard<'r> {
     runtime: &'r Runtime,
-    place: Place,
-    who: Who,
+    place: LockPlace,
+    who: LockOwner,
     write: bool,
     panicking: bool,
 }
@@ -73,12 +73,12 @@ impl Guard<'_> {
 }
 
 /// This thread.
-fn me(runtime: &Runtime) -> Who {
+fn me(runtime: &Runtime) -> LockOwner {
     static THREADS: AtomicU32 = AtomicU32::new(1);
     thread_local! {
         static NUMBER: u32 = THREADS.fetch_add(1, Ordering::Relaxed);
     }
-    Who::new(runtime.rank(), NUMBER.with(|number| *number))
+    LockOwner::new(runtime.rank(), NUMBER.with(|number| *number))
 }
 
 impl Runtime {
@@ -155,12 +155,12 @@ impl Runtime {
     fn taken(&self, at: GlobalAddress, write: bool, waits: bool) -> Result<Option<Guard<'_>>> {
         let (place, who) = (place(at)?, me(self));
         let guard = || Guard { runtime: self, place, who, write, panicking: std::thread::panicking() };
-        let mut held = Held::default();
+        let mut held = LockState::default();
         while let Some(next) = held.taken(who, write) {
             match self.exchange_word(place, held, next) {
                 Some(was) if was == held.word() => return Ok(Some(guard())),
                 // Other readers have it.
-                Some(was) if !write && was & SERVED == 0 => held = Held::from_word(was),
+                Some(was) if !write && was & SERVED == 0 => held = LockState::from_word(was),
                 _ => break,
             }
         }
@@ -173,7 +173,7 @@ impl Runtime {
 
     /// Changes the word if its page is here, or if it is this node's and no node has it, and returns what it was.
     #[inline]
-    fn exchange_word(&self, place: Place, from: Held, to: Held) -> Option<u64> {
+    fn exchange_word(&self, place: LockPlace, from: LockState, to: LockState) -> Option<u64> {
         let change = Change::CompareSwap { expected: from.word(), desired: to.word() };
         self.client().update_here(place.partition(), place.offset, change.into())
     }
@@ -208,11 +208,11 @@ impl Runtime {
     }
 }
 
-fn place(at: GlobalAddress) -> Result<Place> {
+fn place(at: GlobalAddress) -> Result<LockPlace> {
     match at.kind {
         _ if at.is_of_library() => Err(not_yours(at)),
         Kind::Tiered if at.offset.is_multiple_of(8) => {
-            Ok(Place { segment: at.segment.0, owner: at.rank, offset: at.offset })
+            Ok(LockPlace { segment: at.segment.0, owner: at.rank, offset: at.offset })
         }
         Kind::Tiered => Err(Error::Usage(format!("a lock at offset {}, not a multiple of 8", at.offset))),
         Kind::Pinned => Err(Error::Usage(format!("a lock at {at:?}: locks are words of tiered segments"))),
@@ -232,14 +232,14 @@ impl Drop for Guard<'_> {
             tracing::error!(%error, ?place, "puts under a lock have failed");
         }
         let mut held = match write {
-            true => Held { writer: Some(who), ..Held::default() },
-            false => Held { readers: 1, ..Held::default() },
+            true => LockState { writer: Some(who), ..LockState::default() },
+            false => LockState { readers: 1, ..LockState::default() },
         };
         while let Some(next) = held.given_back(who, write, poison) {
             match runtime.exchange_word(place, held, next) {
                 Some(was) if was == held.word() => return,
                 // Other readers have it, too.
-                Some(was) if !write && was & SERVED == 0 => held = Held::from_word(was),
+                Some(was) if !write && was & SERVED == 0 => held = LockState::from_word(was),
                 _ => break,
             }
         }

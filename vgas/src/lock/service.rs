@@ -16,7 +16,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::word::{Held, SERVED, Who};
+use super::word::{LockOwner, LockState, SERVED};
 use crate::address::{GlobalAddress, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
@@ -34,7 +34,7 @@ const CYCLE_MAX: usize = 64;
 
 /// Place of a lock's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Place {
+pub struct LockPlace {
     /// In which tiered segment.
     pub segment: u16,
     /// In whose part of it.
@@ -43,7 +43,7 @@ pub struct Place {
     pub offset: u64,
 }
 
-impl Place {
+impl LockPlace {
     /// Returns the partition that the word is in.
     pub fn partition(self) -> PartitionId {
         PartitionId { segment: SegmentId(self.segment), owner: self.owner }
@@ -64,15 +64,15 @@ impl Place {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// The lock, to write or to read.
-    Lock(Place, Who, bool),
+    Lock(LockPlace, LockOwner, bool),
     /// The same, or [`Answer::Busy`] at once.
-    TryLock(Place, Who, bool),
+    TryLock(LockPlace, LockOwner, bool),
     /// Told: this one gives it back, from writing or reading, maybe because of a panic.
-    Unlock(Place, Who, bool, bool),
+    Unlock(LockPlace, LockOwner, bool, bool),
     /// Clears the lock's poison.
-    ClearPoison(Place),
+    ClearPoison(LockPlace),
     /// The wait of this thread at that node, if it waits.
-    WaitsFor(Who),
+    WaitsFor(LockOwner),
 }
 
 /// Answers.
@@ -83,7 +83,7 @@ pub enum Answer {
     /// It is held; only to [`Request::TryLock`].
     Busy,
     /// This one had it to write and panicked.
-    Poisoned(Who),
+    Poisoned(LockOwner),
     /// It would wait for itself, by way of these.
     Cycle(Vec<Edge>),
     /// The word cannot be read or written: [`Failure::code`].
@@ -98,11 +98,11 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Edge {
     /// The waiting thread.
-    pub waiter: Who,
+    pub waiter: LockOwner,
     /// For which lock.
-    pub place: Place,
+    pub place: LockPlace,
     /// The holder.
-    pub holder: Who,
+    pub holder: LockOwner,
     /// Numbers of the wait and of the grant at that node: neither comes again.
     pub wait: u64,
     /// See `wait`.
@@ -112,7 +112,7 @@ pub struct Edge {
 #[derive(Debug)]
 struct Waiter {
     call: Call,
-    who: Who,
+    who: LockOwner,
     write: bool,
     since_ms: u64,
     number: u64,
@@ -124,7 +124,7 @@ struct Waiter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// From what it may be to what it is to be, for what waits first.
-    Exchange(Held, Held),
+    Exchange(LockState, LockState),
     /// The service takes it.
     Take,
     /// It is written back.
@@ -133,9 +133,9 @@ enum Step {
 
 /// Something that waits for its turn at a lock that the service does not have.
 #[derive(Debug)]
-enum Wanted {
+enum LockEvent {
     Lock(Waiter, bool),
-    Unlock(Who, bool, bool),
+    Unlock(LockOwner, bool, bool),
     Clear(Call),
 }
 
@@ -144,12 +144,12 @@ struct Lock {
     /// The update in flight at the word.
     step: Option<Step>,
     /// The service has the word; this is the lock's state.
-    served: Option<Held>,
+    served: Option<LockState>,
     /// Number of the last grant to write; new for each.
     grant: u64,
     queue: VecDeque<Waiter>,
     /// Requests that have come and were not handled.
-    wanted: VecDeque<Wanted>,
+    wanted: VecDeque<LockEvent>,
     /// The word could not be written back: not before something comes is it tried again.
     is_stuck: bool,
 }
@@ -157,7 +157,7 @@ struct Lock {
 /// A search for a cycle.
 #[derive(Debug)]
 struct Search {
-    place: Place,
+    place: LockPlace,
     wait: u64,
     chain: Vec<Edge>,
     /// Nodes that have not answered about the last in the chain.
@@ -168,9 +168,9 @@ struct Search {
 /// The locks whose home is a node.
 #[derive(Default)]
 pub struct Locks {
-    locks: HashMap<Place, Lock>,
+    locks: HashMap<LockPlace, Lock>,
     /// By ticket: which lock's word is worked on.
-    working: HashMap<u64, Place>,
+    working: HashMap<u64, LockPlace>,
     searches: HashMap<u64, Search>,
     next: u64,
 }
@@ -187,10 +187,10 @@ impl Service for Locks {
         let waiter =
             |call, who, write| Waiter { call, who, write, since_ms: now_ms, number, suspected: None };
         let (place, wanted) = match request {
-            Request::Lock(place, who, write) => (place, Wanted::Lock(waiter(call, who, write), true)),
-            Request::TryLock(place, who, write) => (place, Wanted::Lock(waiter(call, who, write), false)),
-            Request::Unlock(place, who, write, poison) => (place, Wanted::Unlock(who, write, poison)),
-            Request::ClearPoison(place) => (place, Wanted::Clear(call)),
+            Request::Lock(place, who, write) => (place, LockEvent::Lock(waiter(call, who, write), true)),
+            Request::TryLock(place, who, write) => (place, LockEvent::Lock(waiter(call, who, write), false)),
+            Request::Unlock(place, who, write, poison) => (place, LockEvent::Unlock(who, write, poison)),
+            Request::ClearPoison(place) => (place, LockEvent::Clear(call)),
             Request::WaitsFor(who) => return home.answer(call, &Answer::Waits(self.edge_of(who))),
         };
         let lock = self.locks.entry(place).or_default();
@@ -251,20 +251,20 @@ impl Lock {
     fn fail(&mut self, answer: &Answer, home: At<'_, '_>) {
         self.is_stuck = true;
         let wanted = self.wanted.drain(..).filter_map(|wanted| match wanted {
-            Wanted::Lock(waiter, _) => Some(waiter.call),
-            Wanted::Clear(call) => Some(call),
-            Wanted::Unlock(..) => None,
+            LockEvent::Lock(waiter, _) => Some(waiter.call),
+            LockEvent::Clear(call) => Some(call),
+            LockEvent::Unlock(..) => None,
         });
         let calls: Vec<Call> = self.queue.drain(..).map(|waiter| waiter.call).chain(wanted).collect();
         calls.into_iter().for_each(|call| home.answer(call, answer));
     }
 
     /// Returns the next update of a word with this value, for the first request.
-    fn next_step(&self, held: Held) -> Step {
+    fn next_step(&self, held: LockState) -> Step {
         let next = match self.wanted.front() {
-            Some(Wanted::Lock(waiter, _)) => held.taken(waiter.who, waiter.write),
-            Some(Wanted::Unlock(who, write, poison)) => held.given_back(*who, *write, *poison),
-            Some(Wanted::Clear(_)) => Some(Held { poisoned: None, ..held }),
+            Some(LockEvent::Lock(waiter, _)) => held.taken(waiter.who, waiter.write),
+            Some(LockEvent::Unlock(who, write, poison)) => held.given_back(*who, *write, *poison),
+            Some(LockEvent::Clear(_)) => Some(LockState { poisoned: None, ..held }),
             None => None,
         };
         next.map_or(Step::Take, |next| Step::Exchange(held, next))
@@ -296,14 +296,16 @@ impl Locks {
     }
 
     /// Looks at what has come for a lock, as far as possible now.
-    fn go_on(&mut self, place: Place, home: At<'_, '_>) {
+    fn go_on(&mut self, place: LockPlace, home: At<'_, '_>) {
         while let Some(lock) = self.locks.get_mut(&place).filter(|lock| lock.step.is_none()) {
             if lock.served.is_none() {
                 // The word decides. Most often it is what one would think.
                 let guess = match lock.wanted.front() {
-                    Some(Wanted::Unlock(who, true, _)) => Held { writer: Some(*who), ..Held::default() },
-                    Some(Wanted::Unlock(_, false, _)) => Held { readers: 1, ..Held::default() },
-                    Some(_) => Held::default(),
+                    Some(LockEvent::Unlock(who, true, _)) => {
+                        LockState { writer: Some(*who), ..LockState::default() }
+                    }
+                    Some(LockEvent::Unlock(_, false, _)) => LockState { readers: 1, ..LockState::default() },
+                    Some(_) => LockState::default(),
                     None => {
                         self.locks.remove(&place);
                         return;
@@ -323,12 +325,12 @@ impl Locks {
     }
 
     /// Something has come for a lock that the service has.
-    fn serve(&mut self, place: Place, wanted: Wanted, home: At<'_, '_>) {
+    fn serve(&mut self, place: LockPlace, wanted: LockEvent, home: At<'_, '_>) {
         let Self { locks, next, .. } = self;
         let Some(lock) = locks.get_mut(&place) else { return };
         let Some(held) = lock.served else { return };
         match wanted {
-            Wanted::Lock(waiter, waits) => {
+            LockEvent::Lock(waiter, waits) => {
                 if waits && held.writer.is_some_and(|writer| writer.is_surely(waiter.who)) {
                     let Waiter { who, number, .. } = waiter;
                     let edge = Edge { waiter: who, place, holder: who, wait: number, grant: lock.grant };
@@ -341,12 +343,12 @@ impl Locks {
                 lock.queue.push_back(waiter);
                 home.call_again();
             }
-            Wanted::Unlock(who, write, poison) => match held.given_back(who, write, poison) {
+            LockEvent::Unlock(who, write, poison) => match held.given_back(who, write, poison) {
                 Some(held) => lock.served = Some(held),
                 None => tracing::warn!(%who, ?place, "gave a lock back that it does not have"),
             },
-            Wanted::Clear(call) => {
-                lock.served = Some(Held { poisoned: None, ..held });
+            LockEvent::Clear(call) => {
+                lock.served = Some(LockState { poisoned: None, ..held });
                 home.answer(call, &Answer::Locked);
             }
         }
@@ -354,7 +356,7 @@ impl Locks {
     }
 
     /// Works on a lock's word.
-    fn begin(&mut self, place: Place, step: Step, home: At<'_, '_>) {
+    fn begin(&mut self, place: LockPlace, step: Step, home: At<'_, '_>) {
         let ticket = self.number();
         let Some(lock) = self.locks.get_mut(&place) else { return };
         lock.step = Some(step);
@@ -368,9 +370,9 @@ impl Locks {
     }
 
     /// A lock's word was this before the step.
-    fn stepped(&mut self, place: Place, step: Step, was: u64, home: At<'_, '_>) {
+    fn stepped(&mut self, place: LockPlace, step: Step, was: u64, home: At<'_, '_>) {
         let Some(lock) = self.locks.get_mut(&place) else { return };
-        let held = Held::from_word(was);
+        let held = LockState::from_word(was);
         if step != Step::Return && held.word() != was {
             return lock.fail(&Answer::NoLock(was), home);
         }
@@ -381,9 +383,9 @@ impl Locks {
                 self.begin(place, step, home);
             }
             Step::Exchange(..) => match lock.wanted.pop_front() {
-                Some(Wanted::Lock(waiter, _)) => home.answer(waiter.call, &Answer::Locked),
-                Some(Wanted::Clear(call)) => home.answer(call, &Answer::Locked),
-                Some(Wanted::Unlock(..)) | None => {}
+                Some(LockEvent::Lock(waiter, _)) => home.answer(waiter.call, &Answer::Locked),
+                Some(LockEvent::Clear(call)) => home.answer(call, &Answer::Locked),
+                Some(LockEvent::Unlock(..)) | None => {}
             },
             Step::Take => {
                 lock.served = Some(held);
@@ -395,7 +397,7 @@ impl Locks {
     }
 
     /// Returns a thread's wait here.
-    fn edge_of(&self, who: Who) -> Option<Edge> {
+    fn edge_of(&self, who: LockOwner) -> Option<Edge> {
         self.locks.iter().find_map(|(&place, lock)| {
             let holder = lock.served.and_then(|held| held.writer)?;
             let waiter = lock.queue.iter().find(|waiter| waiter.who.is_surely(who))?;
@@ -502,12 +504,12 @@ mod tests {
         order: Vec<Vec<u32>>,
     }
 
-    fn who(rank: u32) -> Who {
-        Who::new(Rank(rank), 1)
+    fn who(rank: u32) -> LockOwner {
+        LockOwner::new(Rank(rank), 1)
     }
 
-    fn place(lock: u64) -> Place {
-        Place { segment: 0, owner: Rank(0), offset: 8 * lock }
+    fn place(lock: u64) -> LockPlace {
+        LockPlace { segment: 0, owner: Rank(0), offset: 8 * lock }
     }
 
     impl World {
@@ -526,7 +528,7 @@ mod tests {
             u64::from_le_bytes(self.trial.memory(Rank(0))[at..at + 8].try_into().unwrap())
         }
 
-        fn exchange(&mut self, lock: u64, from: Held, to: Held) -> bool {
+        fn exchange(&mut self, lock: u64, from: LockState, to: LockState) -> bool {
             let is_so = self.word(lock) == from.word();
             if is_so {
                 let at = 8 * lock as usize;
@@ -538,13 +540,13 @@ mod tests {
         /// As the client does it.
         fn take_by_word(&mut self, rank: u32, lock: u64, write: bool) -> bool {
             let word = self.word(lock);
-            let held = if word & SERVED == 0 { Held::from_word(word) } else { return false };
+            let held = if word & SERVED == 0 { LockState::from_word(word) } else { return false };
             held.taken(who(rank), write).is_some_and(|next| self.exchange(lock, held, next))
         }
 
         fn give_back_by_word(&mut self, rank: u32, lock: u64, write: bool) -> bool {
             let word = self.word(lock);
-            let held = if word & SERVED == 0 { Held::from_word(word) } else { return false };
+            let held = if word & SERVED == 0 { LockState::from_word(word) } else { return false };
             held.given_back(who(rank), write, false).is_some_and(|next| self.exchange(lock, held, next))
         }
 
@@ -638,7 +640,7 @@ mod tests {
     fn what_is_not_there_is_answered() {
         let mut world = World::new();
         for offset in [1 << 20, u64::MAX - 7] {
-            let place = Place { segment: 0, owner: Rank(0), offset };
+            let place = LockPlace { segment: 0, owner: Rank(0), offset };
             for request in [
                 Request::Lock(place, who(1), true),
                 Request::TryLock(place, who(1), false),

@@ -24,9 +24,9 @@ const THREADS: u32 = 1 << 10;
 
 /// A thread of a rank. At most 2²² ranks exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Who(u32);
+pub struct LockOwner(u32);
 
-impl Who {
+impl LockOwner {
     /// Identity of a rank's thread with this number; 0 for one that is not told apart.
     pub(super) fn new(rank: Rank, thread: u32) -> Self {
         let thread = if thread < THREADS { thread } else { 0 };
@@ -44,12 +44,12 @@ impl Who {
     }
 
     /// Returns true if two are the same thread for certain.
-    pub(super) fn is_surely(self, other: Who) -> bool {
+    pub(super) fn is_surely(self, other: LockOwner) -> bool {
         self == other && self.thread().is_some()
     }
 }
 
-impl std::fmt::Display for Who {
+impl std::fmt::Display for LockOwner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.thread() {
             Some(thread) => write!(f, "{} (thread {thread})", self.rank()),
@@ -60,21 +60,21 @@ impl std::fmt::Display for Who {
 
 /// State that a word encodes, unless the service has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Held {
-    pub writer: Option<Who>,
+pub(super) struct LockState {
+    pub writer: Option<LockOwner>,
     pub readers: u32,
     /// The writer whose hold ended by a panic.
-    pub poisoned: Option<Who>,
+    pub poisoned: Option<LockOwner>,
 }
 
-impl Held {
+impl LockState {
     pub fn from_word(word: u64) -> Self {
-        let who = Some(Who(word as u32)).filter(|who| who.0 != 0);
+        let who = Some(LockOwner(word as u32)).filter(|who| who.0 != 0);
         let readers = ((word & READERS) >> 32) as u32;
         if word & POISONED == 0 {
             Self { writer: who, readers, poisoned: None }
         } else {
-            Self { writer: None, readers: 0, poisoned: Some(who.unwrap_or(Who(1))) }
+            Self { writer: None, readers: 0, poisoned: Some(who.unwrap_or(LockOwner(1))) }
         }
     }
 
@@ -88,7 +88,7 @@ impl Held {
     }
 
     /// Returns the state after it is taken, if it can be.
-    pub fn taken(self, who: Who, write: bool) -> Option<Self> {
+    pub fn taken(self, who: LockOwner, write: bool) -> Option<Self> {
         match (self.writer, self.poisoned, write) {
             (None, None, true) if self.readers == 0 => Some(Self { writer: Some(who), ..self }),
             (None, None, false) if self.readers < (READERS >> 32) as u32 => {
@@ -99,7 +99,7 @@ impl Held {
     }
 
     /// Returns the state after it is given back, if `who` had it.
-    pub fn given_back(self, who: Who, write: bool, poison: bool) -> Option<Self> {
+    pub fn given_back(self, who: LockOwner, write: bool, poison: bool) -> Option<Self> {
         match (write, self.readers) {
             (true, _) if self.writer == Some(who) => {
                 Some(Self { writer: None, poisoned: poison.then_some(who), ..self })
@@ -116,32 +116,32 @@ mod tests {
 
     #[test]
     fn words_say_what_they_were_made_of() {
-        let who = Who::new(Rank(7), 3);
+        let who = LockOwner::new(Rank(7), 3);
         assert_eq!(
             (who.rank(), who.thread(), who.to_string()),
             (Rank(7), Some(3), "rank 7 (thread 3)".into())
         );
-        assert_eq!(Who::new(Rank(7), THREADS).thread(), None);
+        assert_eq!(LockOwner::new(Rank(7), THREADS).thread(), None);
         for held in [
-            Held::default(),
-            Held { writer: Some(who), ..Held::default() },
-            Held { readers: 5, ..Held::default() },
-            Held { poisoned: Some(who), ..Held::default() },
+            LockState::default(),
+            LockState { writer: Some(who), ..LockState::default() },
+            LockState { readers: 5, ..LockState::default() },
+            LockState { poisoned: Some(who), ..LockState::default() },
         ] {
-            assert_eq!(Held::from_word(held.word()), held);
+            assert_eq!(LockState::from_word(held.word()), held);
             assert_eq!(held.word() & SERVED, 0);
         }
-        assert_eq!(Held::default().word(), 0);
+        assert_eq!(LockState::default().word(), 0);
     }
 
     #[test]
     fn many_read_or_one_writes() {
-        let (a, b) = (Who::new(Rank(0), 1), Who::new(Rank(1), 1));
-        let written = Held::default().taken(a, true).unwrap();
+        let (a, b) = (LockOwner::new(Rank(0), 1), LockOwner::new(Rank(1), 1));
+        let written = LockState::default().taken(a, true).unwrap();
         assert_eq!((written.taken(b, true), written.taken(b, false)), (None, None));
         assert_eq!((written.given_back(b, true, false), written.given_back(a, false, false)), (None, None));
-        assert_eq!(written.given_back(a, true, false), Some(Held::default()));
-        let read = Held::default().taken(a, false).unwrap().taken(b, false).unwrap();
+        assert_eq!(written.given_back(a, true, false), Some(LockState::default()));
+        let read = LockState::default().taken(a, false).unwrap().taken(b, false).unwrap();
         assert_eq!((read.readers, read.taken(a, true)), (2, None));
         let poisoned = written.given_back(a, true, true).unwrap();
         assert_eq!((poisoned.poisoned, poisoned.taken(b, false)), (Some(a), None));

@@ -7,7 +7,7 @@
 use super::reopened::Common;
 use super::stored::{Wish, agree, agree_on_owner, gave_up, in_short};
 use super::table::Attacher;
-use super::wanted::{Part, SegmentOwner, Wanted};
+use super::wanted::{AttachRequest, Part, SegmentOwner};
 use super::{Segment, SegmentOptions};
 use crate::address::{GlobalAddress, Kind};
 use crate::config::Settings;
@@ -90,9 +90,9 @@ impl Runtime {
         let has_usual_pages =
             matches!(options.page_bytes as usize, bytes if bytes == 0 || bytes == self.page_bytes());
         let number = self.segments().vacant(Kind::Tiered, attacher, has_usual_pages);
-        let wanted = Wanted::new(options, number, owner);
+        let wanted = AttachRequest::new(options, number, owner);
         let have_met = self.segments().have_met.load(Relaxed);
-        let mut together = Together::default();
+        let mut together = AttachSummary::default();
         if !have_met || options.name.is_some() || options.has_one_address || owner.is_some() {
             together = self.compare(options, &wanted, owner, have_met)?;
         }
@@ -140,10 +140,10 @@ impl Runtime {
     fn compare(
         &self,
         options: &SegmentOptions,
-        wanted: &Wanted,
+        wanted: &AttachRequest,
         owner: Option<&SegmentOwner>,
         have_met: bool,
-    ) -> Result<Together> {
+    ) -> Result<AttachSummary> {
         if have_met {
             // A rank that attaches something else may not come to the meeting below.
             self.mean_the_same(&Part {
@@ -185,10 +185,10 @@ impl Runtime {
             let home = |node| Some(wishes.get(first(node))?.home.clone());
             self.client().set_homes((0..self.nodes()).filter_map(|node| home(NodeId(node))).collect());
         }
-        Ok(Together { bytes: wishes.iter().map(|wish| wish.bytes).collect(), common })
+        Ok(AttachSummary { bytes: wishes.iter().map(|wish| wish.bytes).collect(), common })
     }
 
-    fn differs(&self, own: &Wanted, other: &Wanted, rank: usize) -> Error {
+    fn differs(&self, own: &AttachRequest, other: &AttachRequest, rank: usize) -> Error {
         let how = own.difference(other);
         Error::Usage(format!(
             "{} and rank {rank} attach segments with different options, or in different order: {how}; give all ranks the same",
@@ -260,7 +260,7 @@ impl Runtime {
     /// told, or none has, and what was made here was undone.
     pub(super) fn all_or_none<T>(
         &self,
-        wanted: Wanted,
+        wanted: AttachRequest,
         bytes: u64,
         created: Result<T>,
         told: impl FnOnce(&T) -> (PageIndex, u32),
@@ -480,7 +480,7 @@ impl Segment {
 
 /// The ranks' combined findings before anything was created.
 #[derive(Default)]
-struct Together {
+struct AttachSummary {
     /// Bytes of each rank's part.
     bytes: Vec<u64>,
     common: Option<Common>,

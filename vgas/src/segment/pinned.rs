@@ -14,7 +14,7 @@
 //! [`vgas_rma::endpoint::Endpoint::attach_part`] makes them; here ranks agree on their numbers, which are those of their regions.
 
 use super::table::Attacher;
-use super::wanted::{SegmentOwner, Wanted};
+use super::wanted::{AttachRequest, SegmentOwner};
 use super::{Segment, SegmentOptions};
 use crate::address::{GlobalAddress, Kind};
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ impl Runtime {
     ) -> Result<Segment> {
         let number = self.segments().vacant(Kind::Pinned, attacher, true);
         let created = self.create_pinned(number, options);
-        let wanted = Wanted::new(options, number, owner);
+        let wanted = AttachRequest::new(options, number, owner);
         let undo = |id: &SegmentId| Ok(self.endpoint().detach_part(region(*id))?);
         let (id, parts) = self.all_or_none(wanted, options.bytes, created, |_| Default::default(), undo)?;
         for (owner, part) in (0..).map(Rank).zip(parts) {

@@ -5,7 +5,7 @@
 
 use super::SegmentOptions;
 use super::reopened::{AtCheckpoint, Common, Relation};
-use super::wanted::{SegmentOwner, Wanted};
+use super::wanted::{AttachRequest, SegmentOwner};
 use crate::config::DeviceChoice;
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
@@ -21,18 +21,18 @@ pub(super) struct Wish {
     /// Why it asks for nothing: what it was called with is not allowed, or its folder cannot be read.
     pub refused: Option<String>,
     pub bytes: u64,
-    pub wanted: Wanted,
+    pub wanted: AttachRequest,
     pub name: Option<String>,
     pub owner: Option<SegmentOwner>,
     /// Its node's machine and folder, for errors.
     pub home: String,
     /// With a name: what is there of that name.
-    pub found: Option<Found>,
+    pub found: Option<FoundSegment>,
 }
 
 /// A rank's view of a named segment in its node's folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Found {
+pub(super) struct FoundSegment {
     /// This rank's file.
     path: String,
     state: State,
@@ -88,7 +88,7 @@ impl Runtime {
     }
 
     /// Looks for this rank's files of a named segment.
-    pub(super) fn find(&self, options: &SegmentOptions) -> Result<Option<Found>> {
+    pub(super) fn find(&self, options: &SegmentOptions) -> Result<Option<FoundSegment>> {
         let nvm = &self.settings().nvm;
         match &options.name {
             Some(name) if options.bytes > 0 && nvm.device != DeviceChoice::Memory => {
@@ -117,7 +117,7 @@ pub(crate) fn in_short(error: &impl std::fmt::Display) -> String {
 }
 
 /// Looks for the files of a named segment in a node's folder.
-fn find(folder: &Path, name: &str, rank: Rank, ranks: u32) -> Result<Found> {
+fn find(folder: &Path, name: &str, rank: Rank, ranks: u32) -> Result<FoundSegment> {
     let file_name = |rank: Rank| segment_file_name(&volume_name(name, rank), rank.0);
     let path = folder.join(file_name(rank));
     let state = segment_file_state(&path)
@@ -146,7 +146,7 @@ fn find(folder: &Path, name: &str, rank: Rank, ranks: u32) -> Result<Found> {
     // Any will do, but the same whatever the order of the folder.
     let surplus = others.filter(|path| segment_file_state(path).map_or(true, |state| state.is_kept())).min();
     let shown = |path: &Path| path.display().to_string();
-    Ok(Found { path: shown(&path), state, surplus: surplus.as_deref().map(shown) })
+    Ok(FoundSegment { path: shown(&path), state, surplus: surplus.as_deref().map(shown) })
 }
 
 /// Checks that the ranks' requests fit together; the error is the same on every rank.
@@ -352,12 +352,12 @@ mod tests {
     use super::*;
 
     fn wish(name: Option<&str>, state: Option<State>) -> Wish {
-        let found = state.map(|state| Found { path: "/folder/file".into(), state, surplus: None });
+        let found = state.map(|state| FoundSegment { path: "/folder/file".into(), state, surplus: None });
         let name = name.map(str::to_owned);
         Wish {
             refused: None,
             bytes: 4096,
-            wanted: Wanted::new(&SegmentOptions::tiered(4096), None, None),
+            wanted: AttachRequest::new(&SegmentOptions::tiered(4096), None, None),
             name,
             owner: None,
             home: String::new(),
@@ -446,8 +446,8 @@ mod tests {
         let with_a = |generation| vec![("a", generation)];
         type Remembered = Vec<(&'static str, u64)>;
         type Expected = Result<(u64, Relation), ()>;
-        type Held = Vec<(u64, u64, Remembered)>;
-        let cases: [(&str, AtCheckpoint, Held, Expected); 9] = [
+        type TestFiles = Vec<(u64, u64, Remembered)>;
+        let cases: [(&str, AtCheckpoint, TestFiles, Expected); 9] = [
             (
                 "both at one",
                 at("a", 7, 70, &with_b(5)),

@@ -33,7 +33,7 @@ pub const fn library_segment(slot: u16) -> SegmentId {
 
 /// A rank's request, as far as all ranks must make the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct AttachRequest {
     kind: u8,
     number: u16,
     page_bytes: u32,
@@ -48,13 +48,13 @@ pub(super) struct Wanted {
 /// A rank's part of a new segment, as told to the others: small, because a barrier carries it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Part {
-    pub wanted: Wanted,
+    pub wanted: AttachRequest,
     pub bytes: u64,
     /// The first page, and the code of why the part can only be read, or 0; none if the rank has no part.
     pub created: Option<(PageIndex, u32)>,
 }
 
-impl Wanted {
+impl AttachRequest {
     pub(super) fn new(
         options: &SegmentOptions,
         number: Option<SegmentId>,

@@ -1,7 +1,7 @@
 //! Every form of put and get does the same to memory, in both kinds of segments, whoever owns them.
 
 use crate::scenarios::Outcome;
-use vgas::{Counter, GlobalAddress, Kind, PinMode, Rank, Runtime, SegmentOptions, Which};
+use vgas::{BatchKind, Counter, GlobalAddress, Kind, PinMode, Rank, Runtime, SegmentOptions};
 
 const BYTES: u64 = 256 << 10;
 
@@ -74,9 +74,9 @@ fn each_form(runtime: &Runtime, base: GlobalAddress, bytes: u64) -> Outcome {
         for (word, value) in high.iter().enumerate() {
             batch.put_value(at(words / 2 + word), *value)?;
         }
-        batch.wait(Which::Puts)?;
+        batch.wait(BatchKind::Puts)?;
         batch.get(base, &mut read)?;
-        while !batch.test(Which::All)? {}
+        while !batch.test(BatchKind::All)? {}
         batch.memset(at(0), 9, 8)
     })?;
     expect("a batch's memset", 0, &[0x0909_0909_0909_0909])?;

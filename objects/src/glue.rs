@@ -68,9 +68,9 @@ mod tests {
     use crate::{Portable, Shareable};
 
     #[derive(Portable, Shareable)]
-    struct Own(u64);
+    struct WithDrop(u64);
 
-    impl Drop for Own {
+    impl Drop for WithDrop {
         fn drop(&mut self) {
             self.0 = 0;
         }
@@ -105,11 +105,11 @@ mod tests {
         ];
         assert_eq!(is, [true; 3]);
         let is = [
-            Glue::is_all_of::<Own>(),
-            Glue::is_all_of::<Pair<Own>>(),
-            Glue::is_all_of::<Pair<Pair<Own>>>(),
-            Glue::is_all_of::<Either<Own>>(),
-            Glue::is_all_of::<Option<(u8, Own)>>(),
+            Glue::is_all_of::<WithDrop>(),
+            Glue::is_all_of::<Pair<WithDrop>>(),
+            Glue::is_all_of::<Pair<Pair<WithDrop>>>(),
+            Glue::is_all_of::<Either<WithDrop>>(),
+            Glue::is_all_of::<Option<(u8, WithDrop)>>(),
             Glue::is_all_of::<OwnPair<u64>>(),
             Glue::is_all_of::<Result<u8, OwnPair<u64>>>(),
         ];
@@ -139,9 +139,9 @@ mod tests {
         ];
         assert_eq!(is, [true; 4]);
         let is = [
-            Glue::is_all_of::<Node<Own>>(),
-            Glue::is_all_of::<DBox<DVec<Own>>>(),
-            Glue::is_all_of::<DArc<DVec<Own>>>(),
+            Glue::is_all_of::<Node<WithDrop>>(),
+            Glue::is_all_of::<DBox<DVec<WithDrop>>>(),
+            Glue::is_all_of::<DArc<DVec<WithDrop>>>(),
             Glue::is_all_of::<Node<DMutex<u64>>>(),
             Glue::is_all_of::<Sender<u64>>(),
             Glue::is_all_of::<Receiver<u64>>(),

@@ -144,8 +144,8 @@ pub use glue::Glue;
 pub use glue::{DropOf, NoDrop};
 #[cfg(feature = "runtime")]
 pub use heap::{
-    CopiesRunning, DBox, DMap, DMapEntries, DMapEntriesMut, DMapIter, DString, DVec, Entry, Found, Get,
-    HeapAtRest, HeapCounts, HeapOptions, HeapRunning, HomeRunning, LookError, Lost, MutRef, NodeReport,
+    CopiesRunning, DBox, DMap, DMapEntries, DMapEntriesMut, DMapIter, DString, DVec, Entry, Get, HeapAtRest,
+    HeapCounts, HeapOptions, HeapRunning, HomeRunning, LookError, LostObject, MapRef, MutRef, NodeReport,
     NotRead, ObjectError, Objects, OccupiedEntry, OtherLayout, Part, PartitionAtRest, PartitionRunning,
     RankReport, Ref, Refused, Replicated, Report, RootAtRest, RunningError, SilentRank, SizeAtRest,
     SizeRunning, TBox, TypeReport, VacantEntry, dalloc, dfree, dread, dwrite, heaps_at_rest, heaps_running,
@@ -160,8 +160,8 @@ pub use portable::{Portable, Shareable};
 pub use service::services;
 #[cfg(feature = "runtime")]
 pub use task::{
-    Arguments, Call, JoinHandle, Lent, Place, RunOptions, Scope, Task, TaskCounts, TaskError, rank, scope,
-    spawn, spawn_to, task_counts,
+    Arguments, Call, JoinHandle, Lent, RunOptions, Scope, Task, TaskCounts, TaskError, TaskPlace, rank,
+    scope, spawn, spawn_to, task_counts,
 };
 #[doc(hidden)]
 #[cfg(feature = "runtime")]

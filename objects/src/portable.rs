@@ -103,7 +103,7 @@ pub unsafe trait Portable: Sized + Send + 'static {
     fn links(&self, visit: &mut dyn FnMut(&Link));
 
     /// Shows each link in it, with how many bytes are behind it as far as the value itself says: 0 where it does not. Tasks that may run
-    /// anywhere run where most of these are ([`Place`](crate::Place)).
+    /// anywhere run where most of these are ([`TaskPlace`](crate::TaskPlace)).
     fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
         self.links(&mut |link| visit(link, 0));
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use vgas::{Rank, Runtime};
 use vgas_objects::sync::{DArc, DMutex, Receiver, channel};
 use vgas_objects::{
-    DBox, HeapOptions, Objects, Place, Portable, RunOptions, Shareable, TBox, spawn_to, task,
+    DBox, HeapOptions, Objects, Portable, RunOptions, Shareable, TBox, TaskPlace, spawn_to, task,
 };
 use vgas_rma::message::{Payload, Source};
 
@@ -237,7 +237,7 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
                     })
                 })
             };
-            let together = |place: Place| {
+            let together = |place: TaskPlace| {
                 each(TASK_COUNT, || {
                     let add = task!(|at: u64| -> u64 { at });
                     let all: Vec<_> = (0..TASK_COUNT as u64).map(|at| spawn_to(place, add, at)).collect();
@@ -248,10 +248,10 @@ fn measure(options: &Options, objects: &Objects, pongs: &AtomicU64) -> Result<Ve
             let alone = each(1, || Ok(count(steps * LONG_COUNT / 4)))? * 4.0;
             let spread = each(1, || {
                 let all: Vec<_> =
-                    (0..LONG_COUNT).map(|_| spawn_to(Place::Anywhere, compute, steps)).collect();
+                    (0..LONG_COUNT).map(|_| spawn_to(TaskPlace::Anywhere, compute, steps)).collect();
                 all.into_iter().try_fold(0, |sum, one| Ok(sum ^ one.join()?))
             })?;
-            let (own, any) = (together(Place::Rank(here))?, together(Place::Anywhere)?);
+            let (own, any) = (together(TaskPlace::Rank(here))?, together(TaskPlace::Anywhere)?);
             let (sender, receiver) = channel::<u64>(ROOM);
             let sum = task!(|receiver: Receiver<u64>| -> u64 { receiver.iter().sum() });
             let receives = spawn_to(there, sum, receiver);

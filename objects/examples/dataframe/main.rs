@@ -168,7 +168,7 @@ version!(OnStd, plain);
 
 /// Summary of a query's or a join's result, for comparison and output.
 #[derive(Clone, Debug, PartialEq)]
-struct Told {
+struct Summary {
     name: String,
     count: u64,
     digest: u64,
@@ -176,7 +176,7 @@ struct Told {
 }
 
 /// An answer, and the seconds that it took, each time.
-type Timed = (Told, Vec<f64>);
+type Timed = (Summary, Vec<f64>);
 
 impl Arguments {
     fn source(&self) -> Source {
@@ -194,14 +194,14 @@ impl Arguments {
     }
 
     /// The same, so often.
-    fn repeated(&self, name: &str, mut once: impl FnMut() -> Outcome<Told>) -> Outcome<Timed> {
+    fn repeated(&self, name: &str, mut once: impl FnMut() -> Outcome<Summary>) -> Outcome<Timed> {
         let mut seconds = Vec::new();
         loop {
             let began = Instant::now();
             let told = once()?;
             seconds.push(began.elapsed().as_secs_f64());
             if seconds.len() == self.repeat as usize {
-                return Ok((Told { name: name.into(), ..told }, seconds));
+                return Ok((Summary { name: name.into(), ..told }, seconds));
             }
         }
     }
@@ -220,7 +220,7 @@ impl Arguments {
                 if self.questions.is_empty() || self.questions.contains(&$number) {
                     all.push(self.repeated(concat!("Q", $number, ": ", $name), || {
                         let Answered { groups, digest, sums } = version.group_by::<$query>(&frame, workers)?;
-                        Ok(Told { name: String::new(), count: groups, digest, sums: sums.to_vec() })
+                        Ok(Summary { name: String::new(), count: groups, digest, sums: sums.to_vec() })
                     })?);
                     progress.step();
                 }
@@ -254,7 +254,7 @@ impl Arguments {
             ($($join:ident, $name:literal;)*) => { $(
                 all.push(self.repeated(concat!(stringify!($join), ": ", $name), || {
                     let Paired { rows, digest, sums } = version.join::<$join>(&tables[0], &tables[$join::RIGHT], workers)?;
-                    Ok(Told { name: String::new(), count: rows, digest, sums: sums.to_vec() })
+                    Ok(Summary { name: String::new(), count: rows, digest, sums: sums.to_vec() })
                 })?);
                 progress.step();
             )* };

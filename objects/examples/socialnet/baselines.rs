@@ -217,12 +217,12 @@ fn toggle(followers: &mut Vec<u64>, by: u64, room: usize) {
 }
 
 /// A rank's data: users, followers and posts.
-struct Own {
+struct RankData {
     words: Vec<u64>,
     posts: Vec<u64>,
 }
 
-static OWN: Mutex<Own> = Mutex::new(Own { words: Vec::new(), posts: Vec::new() });
+static OWN: Mutex<RankData> = Mutex::new(RankData { words: Vec::new(), posts: Vec::new() });
 /// Answers that have come, by the number of what was asked.
 static ANSWERS: Mutex<Vec<(u32, Vec<u64>)>> = Mutex::new(Vec::new());
 
@@ -234,7 +234,7 @@ fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Does what is asked of a rank; nothing, for what it does not have.
 fn access(what: u32, place: usize, value: u64) -> Vec<u64> {
     let mut own = own(&OWN);
-    let Own { words, posts } = &mut *own;
+    let RankData { words, posts } = &mut *own;
     if what == POST_AT {
         return posts.get(place * POST..(place + 1) * POST).map_or(Vec::new(), <[u64]>::to_vec);
     }
@@ -291,13 +291,13 @@ pub fn join(is_delegated: bool) -> vgas::Result<Runtime> {
 }
 
 /// A client's requests to other ranks, many at a time.
-struct Asker<'r> {
+struct ClientRequests<'r> {
     runtime: &'r Runtime,
     in_flight: usize,
     heard: Vec<(u32, Vec<u64>)>,
 }
 
-impl Asker<'_> {
+impl ClientRequests<'_> {
     fn ask(&mut self, number: usize, rank: u32, what: u32, place: usize, value: u64) -> Outcome {
         if rank == self.runtime.rank().0 {
             self.heard.push((number as u32, access(what, place, value)));
@@ -327,9 +327,9 @@ impl Asker<'_> {
 /// With a message for each access of another rank's users and posts.
 pub fn delegated(runtime: &Runtime, plan: &Plan, edges: &[Edge], zipf: Zipf) -> Outcome<Option<Report>> {
     let me = runtime.rank().0;
-    *own(&OWN) = Own { words: table(edges, plan, me as usize), posts: vec![0; POSTS * POST] };
+    *own(&OWN) = RankData { words: table(edges, plan, me as usize), posts: vec![0; POSTS * POST] };
     runtime.attach(&SegmentOptions::tiered(1 << 20))?;
-    let asker = RefCell::new(Asker { runtime, in_flight: 0, heard: Vec::new() });
+    let asker = RefCell::new(ClientRequests { runtime, in_flight: 0, heard: Vec::new() });
     let of_user = |user: u32| (plan.shard_of(user) as u32, plan.place_of(user));
     let mut composed = 0;
     ask_all(runtime, plan, zipf, |client, asked| {
@@ -358,7 +358,7 @@ pub fn delegated(runtime: &Runtime, plan: &Plan, edges: &[Edge], zipf: Zipf) -> 
                     let mut followers = followers.to_vec();
                     let (rank, place) = of_user(request.user);
                     while followers.len() < *count as usize {
-                        let mut other = Asker { runtime, in_flight: 0, heard: Vec::new() };
+                        let mut other = ClientRequests { runtime, in_flight: 0, heard: Vec::new() };
                         // Answers in flight are handled first.
                         let in_flight = asker.in_flight;
                         asker.hear(in_flight)?;

@@ -22,7 +22,7 @@ struct Post {
 
 /// Place of a post: the page, and its index there.
 #[derive(Clone, Copy, Default, Portable, Shareable)]
-struct Place {
+struct PostPlace {
     page: u32,
     at: u32,
 }
@@ -31,9 +31,9 @@ struct Place {
 #[derive(Portable, Shareable)]
 struct User {
     followers: Vec<u32>,
-    posts: Vec<Place>,
+    posts: Vec<PostPlace>,
     /// The newest, and how many there were.
-    home: [Place; HOME],
+    home: [PostPlace; HOME],
     delivered: u64,
 }
 
@@ -56,14 +56,14 @@ struct Batch {
 /// Places of the posts that answer a batch.
 #[derive(Portable, Shareable)]
 struct Answers {
-    places: Vec<Place>,
+    places: Vec<PostPlace>,
 }
 
 /// A post for a follower's home timeline.
 #[derive(Clone, Copy, Portable, Shareable)]
 struct Delivery {
     to: u32,
-    post: Place,
+    post: PostPlace,
 }
 
 /// A shard's newly composed posts, as a page, and the deliveries to each shard.
@@ -98,7 +98,7 @@ impl Shard {
                     Kind::Follow { by } => self.follow(plan.place_of(request.user), by),
                     Kind::Compose { picture } => {
                         let Some(text) = texts.next() else { continue };
-                        let post = Place { page, at: posts.len() as u32 };
+                        let post = PostPlace { page, at: posts.len() as u32 };
                         posts.push(self.compose(request.user, text, picture));
                         let user = &mut self.users[plan.place_of(request.user)];
                         user.posts.push(post);
@@ -205,7 +205,7 @@ fn turn(
     let pages: std::vec::Vec<&[Post]> = pages.iter().map(|page| &page[..]).collect();
     let mut places = std::vec![];
     answers.iter().for_each(|answers| places.extend(answers[number].places.iter()));
-    let post_at = |place: &&Place| &pages[place.page as usize][place.at as usize];
+    let post_at = |place: &&PostPlace| &pages[place.page as usize][place.at as usize];
     // The pictures to be opened come together, instead of one after the other.
     let opened = places.iter().skip(client.unopened()).step_by(OPENED as usize);
     Arc::read_all(opened.filter_map(|place| post_at(place).picture.as_ref()));

@@ -21,7 +21,7 @@ struct Post {
 
 /// Place of a post: the page, and its index there.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct PostPlace {
     page: u32,
     at: u32,
 }
@@ -29,9 +29,9 @@ struct Place {
 /// A user's graph and timelines.
 struct User {
     followers: Vec<u32>,
-    posts: Vec<Place>,
+    posts: Vec<PostPlace>,
     /// The newest, and how many there were.
-    home: [Place; HOME],
+    home: [PostPlace; HOME],
     delivered: u64,
 }
 
@@ -51,14 +51,14 @@ struct Batch {
 
 /// Places of the posts that answer a batch.
 struct Answers {
-    places: Vec<Place>,
+    places: Vec<PostPlace>,
 }
 
 /// A post for a follower's home timeline.
 #[derive(Clone, Copy)]
 struct Delivery {
     to: u32,
-    post: Place,
+    post: PostPlace,
 }
 
 /// A shard's newly composed posts, as a page, and the deliveries to each shard.
@@ -93,7 +93,7 @@ impl Shard {
                     Kind::Follow { by } => self.follow(plan.place_of(request.user), by),
                     Kind::Compose { picture } => {
                         let Some(text) = texts.next() else { continue };
-                        let post = Place { page, at: posts.len() as u32 };
+                        let post = PostPlace { page, at: posts.len() as u32 };
                         posts.push(self.compose(request.user, text, picture));
                         let user = &mut self.users[plan.place_of(request.user)];
                         user.posts.push(post);

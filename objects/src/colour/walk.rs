@@ -126,7 +126,7 @@ struct State {
     confirmed: [[Option<bool>; NODES]; SLOTS],
 }
 
-type Found = Result<(), String>;
+type Checked = Result<(), String>;
 
 impl State {
     fn first(scope: Scope) -> Self {
@@ -353,7 +353,7 @@ impl State {
         scope: Scope,
         fault: Option<Fault>,
         add: &mut dyn FnMut(String, Option<State>),
-    ) -> Found {
+    ) -> Checked {
         for object in [PARENT, CHILD] {
             let Some(name) = self.objects[object].filter(|_| !self.writing) else { continue };
             let under = object == PARENT || self.borrows[node][PARENT].is_some();

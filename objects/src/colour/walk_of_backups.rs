@@ -44,7 +44,7 @@ struct Name {
 
 /// A collective operation of the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Together {
+enum Collective {
     Nothing,
     /// They agree: to read, or that this node writes. Each rank that has left the meeting does it.
     Begins {
@@ -69,7 +69,7 @@ struct State {
     /// New place of the object at a writer, unknown to its owner; and whether the backup has it, too.
     new: Option<Name>,
     is_passed: bool,
-    together: Together,
+    together: Collective,
     /// A slot was replaced by this node, which has come out of so many meetings since.
     parked: [Option<(usize, u8)>; SLOTS],
     /// The words that the first node's backup notes for its slots, and whether the bytes there are right.
@@ -95,7 +95,7 @@ impl State {
             word,
             new: None,
             is_passed: false,
-            together: Together::Nothing,
+            together: Collective::Nothing,
             parked: [None; SLOTS],
             backup: [Some((Colour(0), true)), None, None],
             copies: [[[None; COLOURS]; SLOTS]; NODES],
@@ -199,7 +199,7 @@ impl State {
     /// Returns the word that a node has borrowed for reading.
     fn borrowed(&self, node: usize) -> Option<Name> {
         match self.together {
-            Together::Begins { writer: None, out } if out[node] => Some(self.word),
+            Collective::Begins { writer: None, out } if out[node] => Some(self.word),
             _ => self.late[node],
         }
     }
@@ -236,7 +236,7 @@ impl State {
             state.late = std::array::from_fn(|node| self.borrowed(node).filter(|_| node != LOST));
             // Nodes that have not heard of it have the old place.
             state.new = None;
-            state.together = Together::Nothing;
+            state.together = Collective::Nothing;
             add("the first node is lost".into(), state);
         }
         Ok(all)
@@ -245,7 +245,7 @@ impl State {
     /// Adds the starts and ends of collective operations.
     fn meet(&self, fault: Option<Fault>, add: &mut dyn FnMut(String, State)) {
         match self.together {
-            Together::Nothing if self.is_lost => {
+            Collective::Nothing if self.is_lost => {
                 // They do not meet any more. Tasks borrow, and write what they are lent.
                 let mut state = *self;
                 if self.late[OWNER].is_none() {
@@ -269,22 +269,22 @@ impl State {
                     add("node 1 ends its borrow".into(), state);
                 }
             }
-            Together::Nothing => {
+            Collective::Nothing => {
                 for writer in [None, Some(0), Some(1)] {
-                    let together = Together::Begins { writer, out: [false; NODES] };
+                    let together = Collective::Begins { writer, out: [false; NODES] };
                     add(
                         format!("they agree: {writer:?} writes"),
                         State { together, is_passed: false, ..*self },
                     );
                 }
             }
-            Together::Begins { writer, out } => {
+            Collective::Begins { writer, out } => {
                 for node in (0..NODES).filter(|node| !out[*node]) {
                     let mut state = *self;
                     state.has_met(node, fault);
                     let mut out = out;
                     out[node] = true;
-                    state.together = Together::Begins { writer, out };
+                    state.together = Collective::Begins { writer, out };
                     add(format!("node {node} begins"), state);
                 }
                 if let Some(writer) = writer.filter(|writer| out[*writer] && self.new.is_none()) {
@@ -306,11 +306,11 @@ impl State {
                 }
                 let is_done = writer.is_none() || self.is_passed;
                 if is_done && out == [true; NODES] && self.fetches == [None; NODES] {
-                    let together = Together::Ends { writer, out: [false; NODES] };
+                    let together = Collective::Ends { writer, out: [false; NODES] };
                     add("they end".into(), State { together, ..*self });
                 }
             }
-            Together::Ends { writer, out } => {
+            Collective::Ends { writer, out } => {
                 for node in (0..NODES).filter(|node| !out[*node]) {
                     let mut state = *self;
                     state.has_met(node, fault);
@@ -320,8 +320,8 @@ impl State {
                     let mut out = out;
                     out[node] = true;
                     state.together = match out == [true; NODES] {
-                        true => Together::Nothing,
-                        false => Together::Ends { writer, out },
+                        true => Collective::Nothing,
+                        false => Collective::Ends { writer, out },
                     };
                     add(format!("node {node} has ended"), state);
                 }

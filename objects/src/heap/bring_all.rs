@@ -15,7 +15,7 @@ use std::ptr::with_exposed_provenance_mut;
 use vgas::NodeId;
 
 /// An object that is to be brought: its number among those that are wanted, and the link of its owner.
-struct Wanted<'b> {
+struct BringRequest<'b> {
     at: usize,
     link: &'b mut Link,
     shape: Shape,
@@ -54,7 +54,7 @@ impl<T: Portable> DBox<T> {
             .into_iter()
             .enumerate()
             .filter(|(_, one)| !one.is_mine())
-            .map(|(at, one)| Wanted { at, link: &mut one.link, shape: const { Shape::of::<T>() } });
+            .map(|(at, one)| BringRequest { at, link: &mut one.link, shape: const { Shape::of::<T>() } });
         bring(wanted.collect(), Location::caller())
     }
 }
@@ -92,13 +92,13 @@ impl<T: Portable> DVec<T> {
         let wanted = rows.into_iter().enumerate().filter_map(|(at, row)| {
             let shape = row.shape();
             let link = row.link_mut().filter(|link| OWN.offset_of(link.word.address()).is_none());
-            Some(Wanted { at, link: link.filter(|_| shape.bytes > 0)?, shape })
+            Some(BringRequest { at, link: link.filter(|_| shape.bytes > 0)?, shape })
         });
         bring(wanted.collect(), Location::caller())
     }
 }
 
-fn bring(wanted: Vec<Wanted<'_>>, here: &'static Location<'static>) -> Result<(), NotRead> {
+fn bring(wanted: Vec<BringRequest<'_>>, here: &'static Location<'static>) -> Result<(), NotRead> {
     let first = wanted.first().map_or(0, |one| one.at);
     let brought = heap().map_err(|why| (first, why)).and_then(|heap| heap.own_all(wanted));
     brought.map_err(|(at, why)| NotRead::of(at, why, here))
@@ -106,9 +106,9 @@ fn bring(wanted: Vec<Wanted<'_>>, here: &'static Location<'static>) -> Result<()
 
 impl Heap {
     /// As [`Heap::own`] of each.
-    fn own_all(&'static self, wanted: Vec<Wanted<'_>>) -> Result<(), (usize, ObjectError)> {
+    fn own_all(&'static self, wanted: Vec<BringRequest<'_>>) -> Result<(), (usize, ObjectError)> {
         let mut listed = Vec::new();
-        for Wanted { at, link, shape } in wanted {
+        for BringRequest { at, link, shape } in wanted {
             match self.is_listed(link.word, &shape) {
                 Some(node) => {
                     // It is not read afterwards: it becomes no copy, and its slot is freed.

@@ -619,9 +619,9 @@ mod tests {
     use crate::{DBox, DVec, Portable};
 
     #[derive(Portable)]
-    struct Own(u64);
+    struct WithDrop(u64);
 
-    impl Drop for Own {
+    impl Drop for WithDrop {
         fn drop(&mut self) {
             self.0 = 0;
         }
@@ -636,7 +636,7 @@ mod tests {
             assert_eq!(number.and_then(kind).map(|kind| kind.bytes), Some(bytes));
         }
         assert_eq!(
-            [number_of::<Own>(), number_of::<DBox<Own>>(), number_of::<DVec<Option<Own>>>()],
+            [number_of::<WithDrop>(), number_of::<DBox<WithDrop>>(), number_of::<DVec<Option<WithDrop>>>()],
             [None; 3]
         );
         let is_in = |kind: &Option<Kind>| kind.as_ref().is_some_and(|kind| kind.name.ends_with("::Own"));

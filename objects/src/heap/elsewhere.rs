@@ -10,7 +10,7 @@
 use super::error::ObjectError;
 use super::{Freed, Heap, OWN, heap};
 use crate::shape::Shape;
-use crate::slab::{Class, Full, Place, SLAB_BYTES, Use};
+use crate::slab::{Class, Full, SLAB_BYTES, SlotPlace, Use};
 use crate::word::Word;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -22,14 +22,14 @@ const SPARE_SHARE: u64 = 8;
 
 /// A rank's view of the other ranks' room.
 #[derive(Debug)]
-pub(super) struct Elsewhere {
+pub(super) struct RemoteRoom {
     /// Slabs that values leave to copies; 0: values go nowhere else.
     spare: u32,
     /// Free slabs of those that have said it.
     known: Mutex<FxHashMap<Rank, u32>>,
 }
 
-impl Elsewhere {
+impl RemoteRoom {
     /// `leaves`: values of a rank without room go to other ranks, whose partitions have `bytes` each.
     pub(super) fn new(leaves: bool, bytes: u64) -> Self {
         let spare = if leaves { bytes / SPARE_SHARE / SLAB_BYTES } else { 0 };
@@ -39,7 +39,7 @@ impl Elsewhere {
 
 /// A rank's answer to a request for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct SlotAnswer {
     /// The word of the slot; none: it has none.
     pub word: Option<Word>,
     /// Slabs that are free there.
@@ -47,8 +47,8 @@ pub(crate) struct Room {
 }
 
 /// A slot of this rank's for a value of another one, if more is free than copies need.
-pub(crate) fn room_for(class: Class) -> Room {
-    let Ok(heap) = heap() else { return Room { word: None, free: 0 } };
+pub(crate) fn room_for(class: Class) -> SlotAnswer {
+    let Ok(heap) = heap() else { return SlotAnswer { word: None, free: 0 } };
     // Wrong words freed by other ranks are reported by this rank's own calls.
     let _ = heap.collect();
     super::drop_for_others();
@@ -56,8 +56,8 @@ pub(crate) fn room_for(class: Class) -> Room {
     let place = slabs.allocate_leaving(class, Use::Values, heap.elsewhere.spare);
     let free = slabs.free_slabs();
     drop(slabs);
-    let word = place.ok().and_then(|Place { offset, colour }| Word::new(heap.address_of(offset), colour));
-    Room { word, free }
+    let word = place.ok().and_then(|SlotPlace { offset, colour }| Word::new(heap.address_of(offset), colour));
+    SlotAnswer { word, free }
 }
 
 /// Frees a slot whose requester has gone, together with others. Handlers may call it.
@@ -80,7 +80,7 @@ impl Heap {
         }
     }
 
-    fn word_of(&self, Place { offset, colour }: Place) -> Result<Word, ObjectError> {
+    fn word_of(&self, SlotPlace { offset, colour }: SlotPlace) -> Result<Word, ObjectError> {
         Word::new(self.address_of(offset), colour).ok_or(ObjectError::NoHeap)
     }
 

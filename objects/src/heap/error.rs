@@ -14,7 +14,7 @@ pub enum ObjectError {
     Full(#[from] Full),
     /// An object cannot be had from where it is.
     #[error(transparent)]
-    Lost(Box<Lost>),
+    Lost(Box<LostObject>),
     /// A remote rank freed a word that is no object here.
     #[error("another rank has freed what is none: {0}")]
     Freed(#[from] NoObject),
@@ -51,7 +51,7 @@ pub enum ObjectError {
 #[derive(Debug, thiserror::Error)]
 #[error("the {type_name} at {address:#x}, which {rank} on {node} has, cannot be had{}: {why}", wanted(*at))]
 #[non_exhaustive]
-pub struct Lost {
+pub struct LostObject {
     /// Its type.
     pub type_name: &'static str,
     /// Its address.

@@ -9,8 +9,8 @@
 //!   node is always read directly, through the memory that both share.
 //! * An object of a lost rank is read at its backup.
 
-use super::error::{Lost, ObjectError};
-use super::group::{Found, given};
+use super::error::{LostObject, ObjectError};
+use super::group::{FoundGroup, given};
 use super::{Heap, OWN};
 use crate::service::{Answer, Bytes, CopyAt, HeapService, LIST_READS_MAX, Read, Request};
 use crate::shape::Shape;
@@ -354,7 +354,7 @@ impl Heap {
         let found = match (answer, list.first().and_then(|(target, _)| target.shape.tied)) {
             (Err(_), _) => vec![None; list.len()],
             (Ok(answer), None) => given(answer, sizes),
-            (Ok(answer), Some(types)) => match Found::of(types(), answer, sizes) {
+            (Ok(answer), Some(types)) => match FoundGroup::of(types(), answer, sizes) {
                 Some(mut found) => {
                     self.keep_tied(&found);
                     std::mem::take(&mut found.first)
@@ -370,6 +370,6 @@ impl Heap {
         let rank = self.locate(word.address()).rank;
         let node = self.runtime.layout().node_of(rank);
         let (type_name, address) = ((shape.name)(), word.address());
-        ObjectError::Lost(Box::new(Lost { type_name, address, rank, node, at: None, why }))
+        ObjectError::Lost(Box::new(LostObject { type_name, address, rank, node, at: None, why }))
     }
 }

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::drops::any_message;
-use super::group::{Found, given};
+use super::group::{FoundGroup, given};
 use super::report::any_report;
 pub(crate) use super::rest::any_partition as at_rest;
 pub(crate) use super::running::any_words as running;
@@ -30,10 +30,10 @@ pub(crate) fn found(bytes: &[u8]) {
     let all = given(answer.clone(), sizes.iter().copied());
     assert!(all.len() == sizes.len() && all.iter().flatten().all(|one| one.len() == size_of::<Node>()));
     let Answer::Group { tied, .. } = &answer else {
-        return assert!(Found::of(tied_to::<Node>(), answer, sizes.into_iter()).is_none());
+        return assert!(FoundGroup::of(tied_to::<Node>(), answer, sizes.into_iter()).is_none());
     };
     let most = tied.len();
-    let found = Found::of(tied_to::<Node>(), answer, sizes.into_iter()).expect("a group");
+    let found = FoundGroup::of(tied_to::<Node>(), answer, sizes.into_iter()).expect("a group");
     let mut words = Vec::new();
     let first = found.first.iter().flatten().map(|bytes| (bytes.clone(), &bytes[..])).collect();
     found.follow(first, |parent, at, tied, word, bytes| {

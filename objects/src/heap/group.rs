@@ -34,7 +34,7 @@ fn kind_of(tied: &Tied) -> Kind {
 
 /// The objects of a group that have arrived.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundGroup {
     types: &'static [Tied],
     /// The bytes of the objects that were asked for, where they could be had.
     pub first: Vec<Option<Vec<u8>>>,
@@ -65,7 +65,7 @@ impl Heap {
         word: Word,
         shape: &Shape,
         served: Option<u64>,
-    ) -> Result<Option<Found>, ObjectError> {
+    ) -> Result<Option<FoundGroup>, ObjectError> {
         let (Some(types), at) = (shape.tied.map(|of| of()), self.locate(word.address())) else {
             return Ok(None);
         };
@@ -80,12 +80,12 @@ impl Heap {
         let answer = self.runtime.call::<HeapService>(node, &request);
         let answer = answer.map_err(|why| self.lost(word, shape, why))?;
         // The other way says why not.
-        let found = Found::of(types, answer, [shape.bytes].into_iter());
+        let found = FoundGroup::of(types, answer, [shape.bytes].into_iter());
         Ok(found.filter(|found| found.first.iter().all(Option::is_some)))
     }
 
     /// Keeps copies of what has come with objects. A later use finds them; no caller waits.
-    pub(super) fn keep_tied(&self, found: &Found) {
+    pub(super) fn keep_tied(&self, found: &FoundGroup) {
         let first = found.first.iter().flatten().map(|bytes| ((), &bytes[..])).collect();
         found.follow(first, |(), _, tied, word, bytes| {
             let filling = match self.copies.claim(word) {
@@ -120,7 +120,7 @@ impl Heap {
         word: Word,
         shape: &Shape,
         address: u64,
-        found: &Found,
+        found: &FoundGroup,
     ) -> Result<Vec<Word>, ObjectError> {
         let first = found.one();
         // SAFETY: rule 1: a slot for these bytes, which only this code uses.
@@ -156,7 +156,7 @@ unsafe fn write(address: u64, bytes: &[u8]) {
     unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }
 
-impl Found {
+impl FoundGroup {
     /// Decodes a node's answer, if it is about this number of objects of these sizes.
     pub fn of(
         types: &'static [Tied],

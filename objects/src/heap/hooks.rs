@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::elsewhere::Room;
+use super::elsewhere::SlotAnswer;
 use super::error::ObjectError;
 use crate::slab::Class;
 use std::time::Instant;
@@ -18,7 +18,7 @@ pub(crate) struct Hooks {
     /// called in handlers.
     pub serve_others: fn(),
     /// Asks a rank for a slot, and waits for the answer; none if it cannot be asked now, or is lost.
-    pub request_slot: fn(Rank, Class) -> Result<Option<Room>, ObjectError>,
+    pub request_slot: fn(Rank, Class) -> Result<Option<SlotAnswer>, ObjectError>,
     /// Waits, while another worker runs tasks in place of this one.
     pub wait_until: WaitUntil,
 }

@@ -47,14 +47,14 @@ pub struct Get<'b, T: Shareable> {
 enum State {
     /// Nothing was done yet.
     Asked,
-    Coming(Box<Coming>),
+    Coming(Box<PendingFetch>),
     Over,
 }
 
 /// A fetch that may be given up.
-struct Coming(&'static Heap, Fetch<'static>);
+struct PendingFetch(&'static Heap, Fetch<'static>);
 
-impl Drop for Coming {
+impl Drop for PendingFetch {
     fn drop(&mut self) {
         // In a heap with replicas nothing is dropped elsewhere.
         if !self.0.has_replicas() {
@@ -84,7 +84,7 @@ impl<'b, T: Shareable> Get<'b, T> {
     fn go_on(&mut self, context: &mut Context<'_>) -> Poll<Result<Ref<'b, T>, ObjectError>> {
         let (shape, word) = (const { &Shape::of::<T>() }, DBox::word(self.of));
         if let State::Asked = self.state {
-            self.state = match Coming::begin(word, shape) {
+            self.state = match PendingFetch::begin(word, shape) {
                 Ok(Some(coming)) => State::Coming(Box::new(coming)),
                 Ok(None) => State::Over,
                 Err(why) => {
@@ -109,7 +109,7 @@ impl<'b, T: Shareable> Get<'b, T> {
     }
 }
 
-impl Coming {
+impl PendingFetch {
     /// Begins a fetch; none if the object is here, or is read at its backup.
     fn begin(word: Word, shape: &'static Shape) -> Result<Option<Self>, ObjectError> {
         let heap = heap()?;

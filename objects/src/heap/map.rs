@@ -490,7 +490,7 @@ impl<K: Shareable + Hash + Eq, V: Shareable> DMap<K, V> {
     /// # Panics
     /// When they cannot be had; [`DMap::try_get`] says why instead.
     #[track_caller]
-    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Found<'_, K, V>>
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<MapRef<'_, K, V>>
     where
         K: Borrow<Q>,
     {
@@ -502,7 +502,7 @@ impl<K: Shareable + Hash + Eq, V: Shareable> DMap<K, V> {
     /// # Errors
     /// When the buckets cannot be had, or there is no room for their copies.
     #[track_caller]
-    pub fn try_get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Result<Option<Found<'_, K, V>>, ObjectError>
+    pub fn try_get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Result<Option<MapRef<'_, K, V>>, ObjectError>
     where
         K: Borrow<Q>,
     {
@@ -516,7 +516,7 @@ impl<K: Shareable + Hash + Eq, V: Shareable> DMap<K, V> {
             let part = self.buckets.range(from..count.min(from + LOOKED_AT))?;
             for at in 0..part.len() {
                 match part[at].look(hash, key) {
-                    Look::Key => return Ok(Some(Found { part, at })),
+                    Look::Key => return Ok(Some(MapRef { part, at })),
                     Look::Free => return Ok(None),
                     Look::Other => {}
                 }
@@ -577,12 +577,12 @@ impl<K: Shareable, V: Shareable> DMap<K, V> {
 }
 
 /// A value found at a key of a [`DMap`]: local, or brought for this guard alone.
-pub struct Found<'m, K: Shareable, V: Shareable> {
+pub struct MapRef<'m, K: Shareable, V: Shareable> {
     part: Part<'m, Bucket<K, V>>,
     at: usize,
 }
 
-impl<K: Shareable, V: Shareable> Found<'_, K, V> {
+impl<K: Shareable, V: Shareable> MapRef<'_, K, V> {
     fn entry(&self) -> &(K, V) {
         match &self.part[self.at].entry {
             Some(entry) => entry,
@@ -596,7 +596,7 @@ impl<K: Shareable, V: Shareable> Found<'_, K, V> {
     }
 }
 
-impl<K: Shareable, V: Shareable> Deref for Found<'_, K, V> {
+impl<K: Shareable, V: Shareable> Deref for MapRef<'_, K, V> {
     type Target = V;
 
     fn deref(&self) -> &V {
@@ -604,7 +604,7 @@ impl<K: Shareable, V: Shareable> Deref for Found<'_, K, V> {
     }
 }
 
-impl<K: Shareable, V: Shareable + fmt::Debug> fmt::Debug for Found<'_, K, V> {
+impl<K: Shareable, V: Shareable + fmt::Debug> fmt::Debug for MapRef<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         V::fmt(self, f)
     }

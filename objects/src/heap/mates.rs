@@ -33,7 +33,7 @@ const PAGES_MIN: u32 = 5;
 
 /// The partition of another rank of this node.
 #[derive(Debug)]
-enum Mate {
+enum LocalPeer {
     Open {
         /// Kept for what it maps.
         _part: LocalPart,
@@ -44,8 +44,8 @@ enum Mate {
 
 /// Partition of each other rank of this node, opened on first use.
 #[derive(Debug, Default)]
-pub(super) struct Mates {
-    all: Mutex<Vec<(Rank, Mate)>>,
+pub(super) struct LocalPeers {
+    all: Mutex<Vec<(Rank, LocalPeer)>>,
     in_place: AtomicU64,
     /// Copies of what homes have sent, and of what ranks of the node keep.
     fetched: AtomicU64,
@@ -53,18 +53,18 @@ pub(super) struct Mates {
     pub evicted: AtomicU64,
 }
 
-impl Mates {
+impl LocalPeers {
     /// Returns true if the partition of a rank of this node can be read here.
     fn can_read(&self, of: Rank) -> bool {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, mate)) = all.iter().find(|(rank, _)| *rank == of) {
-            return matches!(mate, Mate::Open { .. });
+            return matches!(mate, LocalPeer::Open { .. });
         }
         let mate = match heap().map(|heap| open(heap, of)) {
-            Ok(Some(part)) => Mate::Open { _part: part },
-            _ => Mate::Refused,
+            Ok(Some(part)) => LocalPeer::Open { _part: part },
+            _ => LocalPeer::Refused,
         };
-        let is_open = matches!(mate, Mate::Open { .. });
+        let is_open = matches!(mate, LocalPeer::Open { .. });
         all.push((of, mate));
         is_open
     }
@@ -213,7 +213,7 @@ impl Heap {
     }
 
     /// A slot for a copy in this rank's partition; where that is full, memory beside it.
-    fn room_for_copy(&self, word: Word, shape: &Shape) -> Result<Room<'_>, ObjectError> {
+    fn room_for_copy(&self, word: Word, shape: &Shape) -> Result<CopySlot<'_>, ObjectError> {
         let class = shape.copy_class().ok_or_else(|| nowhere(word, shape))?;
         while self.copies_exceed(class.bytes()) && self.evict()? {}
         let (address, slot) = match self.allocate(class, Use::Copies) {
@@ -224,7 +224,7 @@ impl Heap {
             },
             Err(other) => return Err(other),
         };
-        Ok(Room { heap: self, address, slot, class })
+        Ok(CopySlot { heap: self, address, slot, class })
     }
 
     /// A copy in this rank's partition.
@@ -249,7 +249,7 @@ impl Heap {
     }
 
     /// A copy of bytes that have come, in this slot.
-    pub(super) fn keep_in(&self, room: Room<'_>, word: Word, shape: &Shape, bytes: &[u8]) -> Copy {
+    pub(super) fn keep_in(&self, room: CopySlot<'_>, word: Word, shape: &Shape, bytes: &[u8]) -> Copy {
         let length = bytes.len().min(shape.bytes);
         let to = with_exposed_provenance_mut::<u8>(room.address() as usize);
         // SAFETY: rule 1: a slot for these bytes, which only this code uses.
@@ -258,7 +258,7 @@ impl Heap {
     }
 
     /// All bytes are in the slot: it is a copy.
-    pub(super) fn is_copied(&self, room: Room<'_>, word: Word, shape: &Shape, is_of_mate: bool) -> Copy {
+    pub(super) fn is_copied(&self, room: CopySlot<'_>, word: Word, shape: &Shape, is_of_mate: bool) -> Copy {
         let (address, class, is_overflow) = (room.address(), room.class, room.slot.is_none());
         std::mem::forget(room);
         let counted = if is_of_mate { &self.mates.from_mates } else { &self.mates.fetched };
@@ -316,13 +316,13 @@ pub(super) enum Begun<'h> {
     /// It is here: the node has one.
     Copied(Copy),
     /// Its bytes are to come into this slot, and others of the node wait for them.
-    Fetch(Option<Unshown<'h>>, Room<'h>),
+    Fetch(Option<Unshown<'h>>, CopySlot<'h>),
     /// Another rank of the node fetches it.
     Others,
 }
 
 /// A slot for a copy that is not there yet: free again, if none comes, also by a panic.
-pub(super) struct Room<'h> {
+pub(super) struct CopySlot<'h> {
     heap: &'h Heap,
     address: u64,
     /// None where it is outside of the partition.
@@ -330,13 +330,13 @@ pub(super) struct Room<'h> {
     class: Class,
 }
 
-impl Room<'_> {
+impl CopySlot<'_> {
     pub fn address(&self) -> u64 {
         self.address
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for CopySlot<'_> {
     fn drop(&mut self) {
         // It was this rank's, without an owner.
         match self.slot {

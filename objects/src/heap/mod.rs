@@ -61,13 +61,13 @@ pub use ahead::prefetch;
 pub use borrow::{MutRef, Ref};
 pub use boxes::DBox;
 pub(crate) use drops::{drop_for_others, has_drops_to_do, is_dropping, tell_drops};
-pub(crate) use elsewhere::{Room, give_back, room_for};
+pub(crate) use elsewhere::{SlotAnswer, give_back, room_for};
 pub use entry::{Entry, OccupiedEntry, VacantEntry};
-pub use error::{Lost, ObjectError, OtherLayout, Refused};
+pub use error::{LostObject, ObjectError, OtherLayout, Refused};
 pub use later::Get;
 pub(crate) use left::{discard_left, drop_value, take_out};
 pub(crate) use loans::{OpenLoan, borrow, borrow_from, make_dead, note_given};
-pub use map::{DMap, DMapEntries, DMapEntriesMut, DMapIter, Found};
+pub use map::{DMap, DMapEntries, DMapEntriesMut, DMapIter, MapRef};
 pub(crate) use messages::{LIBRARY, Messages};
 pub use objects::{HeapCounts, HeapOptions, Objects};
 pub use part::Part;
@@ -91,10 +91,10 @@ use crate::colour::{Event, Outcome, Slot, step};
 use crate::planted::{Fault, is_planted};
 use crate::portable::Portable;
 use crate::shape::Shape;
-use crate::slab::{Class, Full, Geometry, Memory, Place, SERVED, Slabs, Use, word_address};
+use crate::slab::{Class, Full, Geometry, Memory, SERVED, Slabs, SlotPlace, Use, word_address};
 use crate::word::{ADDRESS_BITS, ADDRESS_MASK, Colour, Link, Word};
 use copies::{Copies, Copy};
-use mates::Mates;
+use mates::LocalPeers;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
@@ -106,14 +106,14 @@ use vgas::{GlobalAddress, Kind, LocalPart, Rank, Runtime, Segment, SegmentId};
 static HEAP: OnceLock<Heap> = OnceLock::new();
 
 /// Addresses that each look at an object needs: zeros if there is no heap.
-static OWN: Own = Own {
+static OWN: OwnPartition = OwnPartition {
     base: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
     large_words: AtomicU64::new(0),
     tag: AtomicU64::new(0),
 };
 
-struct Own {
+struct OwnPartition {
     base: AtomicU64,
     bytes: AtomicU64,
     /// Address of the table of the words of large objects ([`Geometry::large_words`]).
@@ -122,7 +122,7 @@ struct Own {
     tag: AtomicU64,
 }
 
-impl Own {
+impl OwnPartition {
     /// Returns the offset of an address in this rank's partition.
     #[inline]
     fn offset_of(&self, address: u64) -> Option<u64> {
@@ -266,7 +266,7 @@ struct Heap {
     /// Bytes of its partition that copies may take, beyond which unused ones go.
     copy_bytes_max: u64,
     /// The other ranks of the node: their partitions, if open.
-    mates: Mates,
+    mates: LocalPeers,
     /// Number of copies made by this rank: each has its serial number.
     serial: AtomicU64,
     slabs: Mutex<Slabs<Mapped>>,
@@ -279,7 +279,7 @@ struct Heap {
     drops: drops::Drops,
     questions: retired::Questions,
     allocated: AtomicU64,
-    elsewhere: elsewhere::Elsewhere,
+    elsewhere: elsewhere::RemoteRoom,
     hooks: &'static hooks::Hooks,
     /// Objects that are found by name.
     roots: Mutex<Option<DBox<roots::Root>>>,
@@ -444,7 +444,7 @@ impl Heap {
         let mut is_collected = false;
         loop {
             let full: Full = match self.slabs().allocate(class, of) {
-                Ok(Place { offset, colour }) => return Ok((self.address_of(offset), colour)),
+                Ok(SlotPlace { offset, colour }) => return Ok((self.address_of(offset), colour)),
                 Err(full) => full,
             };
             if !std::mem::replace(&mut is_collected, true) {

@@ -2,7 +2,7 @@
 
 use super::Messages;
 use super::copies::Copies;
-use super::elsewhere::Elsewhere;
+use super::elsewhere::RemoteRoom;
 use super::error::ObjectError;
 use super::head::{Head, tag_of};
 use super::hooks::Hooks;
@@ -209,7 +209,7 @@ impl Objects {
             questions: Default::default(),
             allocated: AtomicU64::new(1),
             // A backup has what its rank has written; values that other ranks write there would have none.
-            elsewhere: Elsewhere::new(ranks > 1 && options.replicas == 0, bytes),
+            elsewhere: RemoteRoom::new(ranks > 1 && options.replicas == 0, bytes),
             hooks: &HOOKS,
             roots: Mutex::new(left.and_then(|head| head.roots).map(DBox::of)),
             replicas,

@@ -12,7 +12,7 @@ use super::boxes::DBox;
 use super::copies::{Claim, Copy, Filling};
 use super::error::ObjectError;
 use super::fetch::Target;
-use super::mates::{Begun, Room, Unshown};
+use super::mates::{Begun, CopySlot, Unshown};
 use super::vec::DVec;
 use super::{Heap, OWN, heap};
 use crate::planted::{Fault, is_planted};
@@ -45,13 +45,13 @@ impl NotRead {
 }
 
 /// Address of an object that is read: for a copy, one use of it, until it is released or passed on.
-struct Held {
+struct HeldObject {
     heap: &'static Heap,
     address: u64,
     copy_of: Option<Word>,
 }
 
-impl Held {
+impl HeldObject {
     /// The caller then releases the copy.
     fn into_parts(self) -> (u64, Option<Word>) {
         let parts = (self.address, self.copy_of);
@@ -60,29 +60,29 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldObject {
     fn drop(&mut self) {
         self.copy_of.into_iter().for_each(|word| self.heap.copies.release(word));
     }
 }
 
 /// A copy that is to come.
-struct Coming {
+struct PendingCopy {
     filling: Filling<'static>,
     unshown: Option<Unshown<'static>>,
-    room: Room<'static>,
+    room: CopySlot<'static>,
 }
 
-impl Coming {
+impl PendingCopy {
     /// Its bytes are here: makes a copy of them, shows it to the other ranks of the node, and holds it.
     fn has_come(
         self,
         heap: &'static Heap,
         target: &Target,
-        copy: impl FnOnce(Room<'static>, Word, &Shape) -> Copy,
-    ) -> Held {
+        copy: impl FnOnce(CopySlot<'static>, Word, &Shape) -> Copy,
+    ) -> HeldObject {
         let copy = copy(self.room, target.word, &target.shape);
-        let held = Held { heap, address: self.filling.fill(copy), copy_of: Some(target.word) };
+        let held = HeldObject { heap, address: self.filling.fill(copy), copy_of: Some(target.word) };
         self.unshown.into_iter().for_each(|unshown| unshown.show(&copy));
         held
     }
@@ -125,7 +125,7 @@ impl<T: Shareable> DBox<T> {
         let wanted: Vec<(Word, Shape)> =
             boxes.into_iter().map(|one| (one.link.word, const { Shape::of::<T>() })).collect();
         let held = heap.hold_all(&wanted).map_err(|(at, why)| NotRead::of(at, why, here))?;
-        let borrow = |(at, one): (usize, Held)| {
+        let borrow = |(at, one): (usize, HeldObject)| {
             let (address, copy_of) = one.into_parts();
             Ref::at(address, copy_of).map_err(|why| NotRead::of(at, why, here))
         };
@@ -197,13 +197,13 @@ impl<T: Shareable> DVec<T> {
 
 impl Heap {
     /// Finds where all of these are in this process, each as [`Ref::of`] does, with one message to each home for what is not.
-    fn hold_all(&'static self, wanted: &[(Word, Shape)]) -> Result<Vec<Held>, (usize, ObjectError)> {
-        let mut found: Vec<Option<Held>> = wanted.iter().map(|_| None).collect();
+    fn hold_all(&'static self, wanted: &[(Word, Shape)]) -> Result<Vec<HeldObject>, (usize, ObjectError)> {
+        let mut found: Vec<Option<HeldObject>> = wanted.iter().map(|_| None).collect();
         let mut coming = Vec::new();
         for (at, (word, shape)) in wanted.iter().enumerate() {
             found[at] = self.begin(at, *word, shape, &mut coming).map_err(|why| (at, why))?;
         }
-        let is_large = |(_, target, _): &mut (NodeId, Target, Coming)| !self.fits_list(&target.shape);
+        let is_large = |(_, target, _): &mut (NodeId, Target, PendingCopy)| !self.fits_list(&target.shape);
         let large: Vec<_> = coming.extract_if(.., is_large).map(|(_, target, one)| (target, one)).collect();
         self.fetch_all(coming, |target, one, bytes| {
             let keep = |bytes: Vec<u8>| {
@@ -213,19 +213,19 @@ impl Heap {
             Ok(())
         })?;
         self.get_large(large, &mut found);
-        let rest = |(at, one): (usize, Option<Held>)| match one {
+        let rest = |(at, one): (usize, Option<HeldObject>)| match one {
             Some(one) => Ok(one),
             None => self.hold_one(wanted[at].0, &wanted[at].1).map_err(|why| (at, why)),
         };
         found.into_iter().enumerate().map(rest).collect()
     }
 
-    fn hold_one(&'static self, word: Word, shape: &Shape) -> Result<Held, ObjectError> {
+    fn hold_one(&'static self, word: Word, shape: &Shape) -> Result<HeldObject, ObjectError> {
         let (address, copy_of) = match self.in_place(word, shape) {
             Some(address) => (address, None),
             None => (self.hold(word, shape)?, Some(word)),
         };
-        Ok(Held { heap: self, address, copy_of })
+        Ok(HeldObject { heap: self, address, copy_of })
     }
 
     /// Returns the address of a local object; others are added to those in flight, or left for later.
@@ -234,17 +234,17 @@ impl Heap {
         at: usize,
         word: Word,
         shape: &Shape,
-        coming: &mut Vec<(NodeId, Target, Coming)>,
-    ) -> Result<Option<Held>, ObjectError> {
+        coming: &mut Vec<(NodeId, Target, PendingCopy)>,
+    ) -> Result<Option<HeldObject>, ObjectError> {
         if OWN.offset_of(word.address()).is_some() {
-            return Ok(Some(Held { heap: self, address: word.address(), copy_of: None }));
+            return Ok(Some(HeldObject { heap: self, address: word.address(), copy_of: None }));
         }
         let place = self.locate(word.address());
         let Some(node) = self.far(place.rank).filter(|_| shape.bytes > 0) else { return Ok(None) };
         if self.is_backed_up(place.rank) || (shape.tied.is_some() && !self.fits_list(shape)) {
             return Ok(None);
         }
-        let held = |address| Held { heap: self, address, copy_of: Some(word) };
+        let held = |address| HeldObject { heap: self, address, copy_of: Some(word) };
         let filling = match self.copies.claim(word) {
             Claim::Held(address) => return Ok(Some(held(address))),
             Claim::Others => return Ok(None),
@@ -257,12 +257,12 @@ impl Heap {
         };
         let served = Some(self.served_word(word, shape)?).filter(|_| !is_planted(Fault::UnmarkedList));
         let read = self.read_of(word, shape, served, self.copy_at(word, room.address()));
-        coming.push((node, Target { at, word, shape: *shape, read }, Coming { filling, unshown, room }));
+        coming.push((node, Target { at, word, shape: *shape, read }, PendingCopy { filling, unshown, room }));
         Ok(None)
     }
 
     /// Gets what is larger than a message. Objects that cannot be had in this way stay unfound.
-    fn get_large(&'static self, coming: Vec<(Target, Coming)>, found: &mut [Option<Held>]) {
+    fn get_large(&'static self, coming: Vec<(Target, PendingCopy)>, found: &mut [Option<HeldObject>]) {
         let mut coming = coming.into_iter().peekable();
         while coming.peek().is_some() {
             let mut bytes = 0;
@@ -275,8 +275,8 @@ impl Heap {
         }
     }
 
-    fn get_side_by_side(&'static self, all: Vec<(Target, Coming)>, found: &mut [Option<Held>]) {
-        let mark = |(target, _): &(Target, Coming)| {
+    fn get_side_by_side(&'static self, all: Vec<(Target, PendingCopy)>, found: &mut [Option<HeldObject>]) {
+        let mark = |(target, _): &(Target, PendingCopy)| {
             let offset = target.read.served?;
             Some((self.locate(target.word.address()).rank, offset, Change::Or(SERVED)))
         };

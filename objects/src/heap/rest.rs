@@ -149,7 +149,7 @@ pub fn heaps_at_rest(folder: &Path, name: Option<&str>) -> Result<Vec<HeapAtRest
 }
 
 /// A partition's description of itself.
-struct Said {
+struct StoredHeader {
     head: Head,
     /// Address and size of the partition.
     address: u64,
@@ -160,14 +160,14 @@ struct Said {
 
 /// Why it says nothing.
 #[derive(Debug)]
-enum Unsaid<E> {
+enum HeaderError<E> {
     /// It cannot be read.
     Unread(E),
     /// It is none.
     Other(String),
 }
 
-impl<E> From<E> for Unsaid<E> {
+impl<E> From<E> for HeaderError<E> {
     fn from(why: E) -> Self {
         Self::Unread(why)
     }
@@ -179,14 +179,14 @@ fn said<E>(
     rank: u32,
     of_pages: u64,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
-) -> Result<Said, Unsaid<E>> {
+) -> Result<StoredHeader, HeaderError<E>> {
     let mut beginning = [0; crate::slab::HEAD_BYTES as usize];
     read(0, &mut beginning)?;
     let word = |at: u64| {
         beginning.as_chunks::<8>().0.get(at as usize / 8).map_or(0, |word| u64::from_le_bytes(*word))
     };
-    let head = Head::read(word).map_err(|why| Unsaid::Other(why.to_string()))?;
-    let is_odd = || Unsaid::Other("it says of itself what no heap does".into());
+    let head = Head::read(word).map_err(|why| HeaderError::Other(why.to_string()))?;
+    let is_odd = || HeaderError::Other("it says of itself what no heap does".into());
     let bytes = head.bytes_of(of_pages).ok_or_else(is_odd)?;
     let address = u64::from(rank).checked_mul(head.stride).and_then(|at| at.checked_add(head.base));
     let address = address.filter(|address| address.checked_add(bytes).is_some_and(|end| end >> 48 == 0));
@@ -201,7 +201,7 @@ fn said<E>(
     });
     failed.map_or(Ok(()), Err)?;
     let roots = roots(read, address, bytes, &head)?;
-    Ok(Said { head, address, bytes, census, roots })
+    Ok(StoredHeader { head, address, bytes, census, roots })
 }
 
 fn look(rank: u32, file: &Path) -> Result<PartitionAtRest, LookError> {
@@ -209,10 +209,10 @@ fn look(rank: u32, file: &Path) -> Result<PartitionAtRest, LookError> {
     let mut segment = AtRest::open(file).map_err(cannot)?;
     let of_pages = segment.bytes();
     let said = said(rank, of_pages, |at, to| segment.read(at, to)).map_err(|why| match why {
-        Unsaid::Unread(why) => cannot(why),
-        Unsaid::Other(why) => LookError::Heap { file: file.into(), why },
+        HeaderError::Unread(why) => cannot(why),
+        HeaderError::Other(why) => LookError::Heap { file: file.into(), why },
     })?;
-    let Said { head, address, bytes, census, roots } = said;
+    let StoredHeader { head, address, bytes, census, roots } = said;
     let sizes = census.sizes.iter().map(|(&(is_large, bytes), &(count, total_bytes))| SizeAtRest {
         bytes,
         count,
@@ -242,8 +242,8 @@ fn roots<E>(
     address: u64,
     bytes: u64,
     head: &Head,
-) -> Result<Vec<RootAtRest>, Unsaid<E>> {
-    let nowhere = || Unsaid::Other("its list of names leads nowhere".into());
+) -> Result<Vec<RootAtRest>, HeaderError<E>> {
+    let nowhere = || HeaderError::Other("its list of names leads nowhere".into());
     let mut roots = Vec::new();
     let mut next = head.roots;
     while let Some(word) = next {
@@ -280,7 +280,9 @@ pub(crate) fn any_partition(bytes: &[u8]) {
         to[..found.len()].copy_from_slice(found);
         Ok(())
     };
-    if let Ok(Said { head, address, bytes, census, roots }) = said::<&str>(rank.into(), of_pages, read) {
+    if let Ok(StoredHeader { head, address, bytes, census, roots }) =
+        said::<&str>(rank.into(), of_pages, read)
+    {
         assert!(bytes <= of_pages && roots.len() <= NAMES_MAX);
         assert!(bytes <= head.stride && address + bytes < 1 << 48, "no partition: {head:?}");
         let taken: u64 = census.sizes.values().map(|(_, bytes)| bytes).sum();

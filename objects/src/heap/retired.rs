@@ -38,14 +38,14 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Content of a message.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+enum RetireMessage {
     /// Asks for which of these slots of the sender's the receiver has copies.
     Ask { number: u32, addresses: Vec<u64> },
     /// The answer to the receiver's question of this number: a bit for each slot, set where the sender has none.
     Free { number: u32, bits: Vec<u8> },
 }
 
-impl Said {
+impl RetireMessage {
     fn words(&self) -> [u32; 2] {
         match self {
             Self::Ask { number, .. } => [0, *number],
@@ -148,14 +148,14 @@ impl Questions {
     }
 
     /// In handlers.
-    fn on_message(&self, from: Rank, said: Said) -> Result<(), &'static str> {
+    fn on_message(&self, from: Rank, said: RetireMessage) -> Result<(), &'static str> {
         let mut state = self.state();
         match said {
-            Said::Ask { number, addresses } => {
+            RetireMessage::Ask { number, addresses } => {
                 state.come.insert(from, (number, addresses));
                 self.has_come.store(true, Ordering::SeqCst);
             }
-            Said::Free { number, bits } if number == state.number => {
+            RetireMessage::Free { number, bits } if number == state.number => {
                 let Some(question) = &mut state.asked else { return Ok(()) };
                 if bits.len() != question.addresses.len().div_ceil(8) || !question.missing.remove(&from) {
                     return Err("it has copies from other slots than it was asked about");
@@ -164,7 +164,7 @@ impl Questions {
                     *is_free &= bit(&bits, at);
                 }
             }
-            Said::Free { .. } => {}
+            RetireMessage::Free { .. } => {}
         }
         Ok(())
     }
@@ -208,7 +208,12 @@ impl State {
     }
 
     /// Begins a question about some of these to those ranks; none while one is in flight, or at a barrier.
-    fn begin(&mut self, retired: &[u64], ranks: impl Iterator<Item = Rank>, now: Instant) -> Option<Said> {
+    fn begin(
+        &mut self,
+        retired: &[u64],
+        ranks: impl Iterator<Item = Rank>,
+        now: Instant,
+    ) -> Option<RetireMessage> {
         if self.asked.is_some() || self.is_at_barrier || retired.is_empty() {
             return None;
         }
@@ -219,7 +224,7 @@ impl State {
         self.number = self.number.wrapping_add(1);
         let is_free = vec![true; addresses.len()];
         self.asked = Some(Question { addresses: addresses.clone(), is_free, missing: ranks.collect() });
-        Some(Said::Ask { number: self.number, addresses })
+        Some(RetireMessage::Ask { number: self.number, addresses })
     }
 }
 
@@ -228,7 +233,7 @@ pub(super) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
     let take_in = move |token: &Token<'_>, words: &[u32], arrived: Arrived<'_>| {
         let bytes = arrived.medium_bytes();
         let from = runtime.layout().rank_of_peer(token.from());
-        let (Some(said), Some(from)) = (Said::decode(words, bytes), from) else {
+        let (Some(said), Some(from)) = (RetireMessage::decode(words, bytes), from) else {
             return token.refuse(format!("words {words:?} mean nothing to retired slots"));
         };
         // Messages after the heap's end are gone with it.
@@ -290,7 +295,7 @@ impl Heap {
         };
         let answer = |(rank, (number, addresses)): (Rank, (u32, Vec<u64>))| {
             let is_free = self.drop_copies_from(&addresses)?;
-            let said = Said::Free { number, bits: bits_of(&is_free) };
+            let said = RetireMessage::Free { number, bits: bits_of(&is_free) };
             Ok(self.runtime.send(rank, HANDLER, &said.words(), &said.bytes())?)
         };
         // One that cannot be told does not delay the others.
@@ -343,7 +348,7 @@ pub(crate) fn answer_questions() {
 pub(super) fn any_message(bytes: &[u8]) {
     let Some((&[what, number], bytes)) = bytes.split_first_chunk() else { return };
     let words = [u32::from(what), u32::from(number)];
-    if let Some(said) = Said::decode(&words, bytes) {
+    if let Some(said) = RetireMessage::decode(&words, bytes) {
         assert_eq!((said.words(), &said.bytes()[..]), (words, bytes));
     }
 }
@@ -364,7 +369,7 @@ mod tests {
 
     fn begin_at(questions: &Questions, retired: &[u64], now: Instant) -> Option<(u32, Vec<u64>)> {
         match questions.state().begin(retired, OTHERS.into_iter(), now) {
-            Some(Said::Ask { number, addresses }) => Some((number, addresses)),
+            Some(RetireMessage::Ask { number, addresses }) => Some((number, addresses)),
             _ => None,
         }
     }
@@ -379,8 +384,8 @@ mod tests {
         questions.state().end_answered()
     }
 
-    fn free(number: u32, all: &[bool]) -> Said {
-        Said::Free { number, bits: bits_of(all) }
+    fn free(number: u32, all: &[bool]) -> RetireMessage {
+        RetireMessage::Free { number, bits: bits_of(all) }
     }
 
     /// Goal: what all have confirmed is free, what one has not is asked about after all else, and nothing is asked twice at a time.
@@ -447,7 +452,9 @@ mod tests {
     fn what_others_ask_waits_once() {
         let questions = Questions::default();
         for number in 1..=3 {
-            questions.on_message(Rank(1), Said::Ask { number, addresses: vec![u64::from(number)] }).unwrap();
+            questions
+                .on_message(Rank(1), RetireMessage::Ask { number, addresses: vec![u64::from(number)] })
+                .unwrap();
         }
         assert!(questions.have_come());
         assert_eq!(questions.state().come.get(&Rank(1)), Some(&(3, vec![3])));
@@ -456,14 +463,14 @@ mod tests {
     #[test]
     fn malformed_messages_mean_nothing() {
         let addresses: Vec<u64> = (1..=ASKED_MAX as u64 + 1).collect();
-        let ask = |count: usize| Said::Ask { number: 7, addresses: addresses[..count].to_vec() };
+        let ask = |count: usize| RetireMessage::Ask { number: 7, addresses: addresses[..count].to_vec() };
         for (said, is_some) in [(ask(ASKED_MAX), true), (ask(ASKED_MAX + 1), false), (ask(0), false)] {
-            assert_eq!(Said::decode(&said.words(), &said.bytes()) == Some(said), is_some);
+            assert_eq!(RetireMessage::decode(&said.words(), &said.bytes()) == Some(said), is_some);
         }
-        assert_eq!(Said::decode(&[0, 7], &[1; 9]), None);
-        assert_eq!(Said::decode(&[1, 7], &[]), None);
-        assert_eq!(Said::decode(&[1, 7], &[0; 14]), None);
-        assert_eq!(Said::decode(&[2, 7], &[0; 8]), None);
-        assert_eq!(Said::decode(&[0], &[0; 8]), None);
+        assert_eq!(RetireMessage::decode(&[0, 7], &[1; 9]), None);
+        assert_eq!(RetireMessage::decode(&[1, 7], &[]), None);
+        assert_eq!(RetireMessage::decode(&[1, 7], &[0; 14]), None);
+        assert_eq!(RetireMessage::decode(&[2, 7], &[0; 8]), None);
+        assert_eq!(RetireMessage::decode(&[0], &[0; 8]), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The heap's interface for the sharing types ([`crate::sync`]).
 
-use super::error::Lost;
+use super::error::LostObject;
 use super::{DBox, Freed, OWN, ObjectError, heap, job};
 use crate::portable::Portable;
 use crate::shape::Shape;
@@ -37,7 +37,7 @@ pub(crate) fn cannot_be_had<T>(
     let Ok(heap) = heap() else { return why.into() };
     let (type_name, node) = (std::any::type_name::<T>(), heap.runtime.layout().node_of(at.rank));
     let address = heap.base + u64::from(at.rank.0) * heap.stride + at.offset;
-    ObjectError::Lost(Box::new(Lost { type_name, address, rank: at.rank, node, at: Some(here), why }))
+    ObjectError::Lost(Box::new(LostObject { type_name, address, rank: at.rank, node, at: Some(here), why }))
 }
 
 /// As [`cannot_be_had`], of what has a number on a node instead of an address.
@@ -55,7 +55,7 @@ pub(crate) fn is_lost<T>(
     let layout = job().ok().map(vgas::Runtime::layout).filter(|layout| node.0 < layout.nodes());
     let rank = layout.map_or(Rank(u32::MAX), |layout| Rank(layout.ranks_of(node).start));
     let type_name = std::any::type_name::<T>();
-    ObjectError::Lost(Box::new(Lost { type_name, address: number, rank, node, at: Some(here), why }))
+    ObjectError::Lost(Box::new(LostObject { type_name, address: number, rank, node, at: Some(here), why }))
 }
 
 /// That a node is lost, as an error of the job.

@@ -18,7 +18,7 @@ use vgas::Rank;
 /// A collective operation; the ranks must agree on it, and on the type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Deed {
+enum CollectiveKind {
     Hand = 1,
     Lend = 2,
     LendMut = 3,
@@ -49,7 +49,7 @@ impl Objects {
     /// Agrees with all ranks on the operation, the ranks and the object; returns the object's word.
     fn agree<T: 'static>(
         &self,
-        deed: Deed,
+        deed: CollectiveKind,
         ranks: [Rank; 2],
         given: Option<Word>,
     ) -> Result<Word, ObjectError> {
@@ -61,7 +61,7 @@ impl Objects {
         let bits = given.map_or(0, Word::bits);
         crate::sync::settle()?;
         if given.is_some() {
-            super::pass_on(deed != Deed::Lend)?;
+            super::pass_on(deed != CollectiveKind::Lend)?;
         }
         let all = self.job().meet(&[&says[..], &bits.to_le_bytes()].concat())?;
         self.heap.has_met()?;
@@ -108,7 +108,7 @@ impl Objects {
         given: Option<DBox<T>>,
     ) -> Result<Option<DBox<T>>, ObjectError> {
         self.can_do("hand", [from, to])?;
-        let word = self.agree::<T>(Deed::Hand, [from, to], given.map(DBox::into_word))?;
+        let word = self.agree::<T>(CollectiveKind::Hand, [from, to], given.map(DBox::into_word))?;
         Ok((to == self.rank()).then(|| DBox::of(word)))
     }
 
@@ -123,7 +123,7 @@ impl Objects {
         read: impl FnOnce(&Ref<'_, T>) -> R,
     ) -> Result<R, ObjectError> {
         self.can_do("lend", [from, from])?;
-        let word = self.agree::<T>(Deed::Lend, [from, from], given.map(DBox::word))?;
+        let word = self.agree::<T>(CollectiveKind::Lend, [from, from], given.map(DBox::word))?;
         let end = End::<T> { objects: self, word, from, lent: None, owner: None, loan: None };
         let result = Ref::of(word).map(|value| read(&value));
         end.end()?;
@@ -147,8 +147,11 @@ impl Objects {
             // The copy that it may have is of what is written now.
             self.heap.release(&owner.link);
         }
-        let word =
-            self.agree::<T>(Deed::LendMut, [from, to], given.as_ref().map(|owner| DBox::word(owner)))?;
+        let word = self.agree::<T>(
+            CollectiveKind::LendMut,
+            [from, to],
+            given.as_ref().map(|owner| DBox::word(owner)),
+        )?;
         let lent = (to == self.rank()).then(|| ManuallyDrop::new(DBox::of(word)));
         let notify = move || crate::task::tell_lender(from, None, word.bits());
         let loan = lent.as_ref().filter(|_| T::HAS_LINKS).and_then(|_| borrow_from(from, notify));
@@ -187,7 +190,8 @@ impl<T: Portable> End<'_, '_, T> {
         drop(self.loan.take());
         // A borrow for reading does not write, and then there is nothing to say.
         let now = self.lent.as_ref().map_or(0, |lent| DBox::word(lent).bits());
-        let says = [&[Deed::End as u8][..], &self.word.bits().to_le_bytes(), &now.to_le_bytes()].concat();
+        let says =
+            [&[CollectiveKind::End as u8][..], &self.word.bits().to_le_bytes(), &now.to_le_bytes()].concat();
         let same = says.len() - size_of_val(&now);
         let settled = crate::sync::settle();
         let settled = settled.and_then(|()| match self.lent {

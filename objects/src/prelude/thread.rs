@@ -1,16 +1,16 @@
 //! Std's `thread`: threads are [tasks](crate::Task), on any rank.
 
 use crate::task::called::OwnedCall;
-use crate::{Call, JoinHandle, Lent, Place, Portable};
+use crate::{Call, JoinHandle, Lent, Portable, TaskPlace};
 pub use std::thread::{available_parallelism, sleep, yield_now};
 
-/// Begins a thread [anywhere](Place::Anywhere): where most of what it uses is, or where nothing else is done.
+/// Begins a thread [anywhere](TaskPlace::Anywhere): where most of what it uses is, or where nothing else is done.
 pub fn spawn<C: OwnedCall>(call: C) -> JoinHandle<'static, C::Output> {
-    call.begin(Place::Anywhere)
+    call.begin(TaskPlace::Anywhere)
 }
 
 /// Begins a thread in a place: a rank, a node, or where an object is (the paper's `spawn_to`).
-pub fn spawn_to<C: OwnedCall>(place: impl Into<Place>, call: C) -> JoinHandle<'static, C::Output> {
+pub fn spawn_to<C: OwnedCall>(place: impl Into<TaskPlace>, call: C) -> JoinHandle<'static, C::Output> {
     call.begin(place.into())
 }
 
@@ -19,18 +19,18 @@ pub fn spawn_to<C: OwnedCall>(place: impl Into<Place>, call: C) -> JoinHandle<'s
 pub struct Scope<'scope, 'env: 'scope>(&'scope crate::Scope<'scope, 'env>);
 
 impl<'scope> Scope<'scope, '_> {
-    /// Begins a thread [anywhere](Place::Anywhere), to which something is lent until the scope ends.
+    /// Begins a thread [anywhere](TaskPlace::Anywhere), to which something is lent until the scope ends.
     pub fn spawn<'lent: 'scope, L: Lent<'lent> + 'lent, R: Portable>(
         &self,
         call: Call<L, R>,
     ) -> JoinHandle<'lent, R> {
-        call.begin_in(self.0, Place::Anywhere)
+        call.begin_in(self.0, TaskPlace::Anywhere)
     }
 
     /// Begins a thread in a place, to which something is lent until the scope ends.
     pub fn spawn_to<'lent: 'scope, L: Lent<'lent> + 'lent, R: Portable>(
         &self,
-        place: impl Into<Place>,
+        place: impl Into<TaskPlace>,
         call: Call<L, R>,
     ) -> JoinHandle<'lent, R> {
         call.begin_in(self.0, place.into())

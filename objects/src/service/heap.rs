@@ -145,14 +145,14 @@ pub(crate) struct HeapService {
 /// A read in flight.
 #[derive(Debug)]
 struct Reading {
-    asker: Asker,
+    asker: Requester,
     read: Read,
     step: ReadStep,
 }
 
 /// Recipient of a read's result.
 #[derive(Debug)]
-enum Asker {
+enum Requester {
     One(Call),
     /// A list with this number, of what is at this place in it.
     List(u64, usize),
@@ -269,7 +269,7 @@ impl Service for HeapService {
                 self.read(call, read, false, home);
             }
             Request::Handed(read, copy) if is_here(copy.rank, home) => {
-                self.go(Asker::One(call), read, ReadStep::Before(copy), home);
+                self.go(Requester::One(call), read, ReadStep::Before(copy), home);
             }
             // No correct rank sends it here; its home says so.
             Request::Handed(read, _) => back(call, read, home),
@@ -403,8 +403,8 @@ impl HeapService {
         let known = self.known(call.from(), &read, home).filter(|_| may_hand_on);
         match known {
             Some((node, copy)) if self.is_busy() => self.hand_on(call, read, node, copy, home),
-            Some((node, copy)) => self.go(Asker::One(call), read, ReadStep::Looking(node, copy), home),
-            None => self.serve(Asker::One(call), read, home),
+            Some((node, copy)) => self.go(Requester::One(call), read, ReadStep::Looking(node, copy), home),
+            None => self.serve(Requester::One(call), read, home),
         }
     }
 
@@ -419,7 +419,7 @@ impl HeapService {
         self.lists.insert(number, List { call, found: vec![None; count], left: count + 1, ties });
         for (at, read) in reads.into_iter().enumerate() {
             self.next += 1;
-            let (asker, known) = (Asker::List(number, at), self.known(from, &read, home));
+            let (asker, known) = (Requester::List(number, at), self.known(from, &read, home));
             match known.filter(|_| is_busy) {
                 Some(_) => self.tell(asker, None, home),
                 None => self.serve(asker, read, home),
@@ -447,12 +447,12 @@ impl HeapService {
     }
 
     /// Says what was found, or that it could not be.
-    fn tell(&mut self, asker: Asker, found: Option<Vec<u8>>, home: &mut Home<'_, Self>) {
+    fn tell(&mut self, asker: Requester, found: Option<Vec<u8>>, home: &mut Home<'_, Self>) {
         match asker {
-            Asker::One(call) => {
+            Requester::One(call) => {
                 home.answer(call, &found.map_or(Answer::Failed, |found| Answer::Bytes(Bytes(found))));
             }
-            Asker::List(number, at) => {
+            Requester::List(number, at) => {
                 if let Some(list) = self.lists.get_mut(&number) {
                     let followed = list.ties.as_mut().zip(found.as_deref());
                     let more = followed.map_or_else(Vec::new, |(ties, bytes)| ties.reads(at, bytes));
@@ -464,7 +464,7 @@ impl HeapService {
                     list.left += more.len();
                     for (at, read) in (first..).zip(more) {
                         self.next += 1;
-                        self.serve(Asker::List(number, at), read, home);
+                        self.serve(Requester::List(number, at), read, home);
                     }
                 }
                 self.one_of_list_ended(number, home);
@@ -488,14 +488,14 @@ impl HeapService {
     }
 
     /// Marks it, if it stays, and reads it.
-    fn serve(&mut self, asker: Asker, read: Read, home: &mut Home<'_, Self>) {
+    fn serve(&mut self, asker: Requester, read: Read, home: &mut Home<'_, Self>) {
         self.counts.reads += 1;
         let step = if read.served.is_some() { ReadStep::Marking } else { ReadStep::Bytes };
         self.go(asker, read, step, home);
     }
 
     /// Says what a step needs; its end is heard of under the last number.
-    fn go(&mut self, asker: Asker, read: Read, step: ReadStep, home: &mut Home<'_, Self>) {
+    fn go(&mut self, asker: Requester, read: Read, step: ReadStep, home: &mut Home<'_, Self>) {
         let (owner, ticket) = (Rank(read.owner), self.next);
         let label = |copy: &CopyAt| copy.offset.checked_add(label_offset(read.bytes.into()));
         match &step {
@@ -517,19 +517,19 @@ impl HeapService {
     }
 
     fn begin_step(&mut self, ticket: u64, reading: Reading) {
-        self.listed += usize::from(matches!(reading.asker, Asker::List(..)));
+        self.listed += usize::from(matches!(reading.asker, Requester::List(..)));
         self.reads.insert(ticket, reading);
     }
 
     /// A step is done, or cannot be.
     fn read_on(&mut self, reading: Reading, result: Result<Vec<u8>, Failure>, home: &mut Home<'_, Self>) {
         let Reading { asker, read, step } = reading;
-        self.listed -= usize::from(matches!(asker, Asker::List(..)));
+        self.listed -= usize::from(matches!(asker, Requester::List(..)));
         match (step, result) {
             (ReadStep::Looking(..), Ok(_)) => self.serve(asker, read, home),
             (ReadStep::Looking(node, copy), Err(_)) => match asker {
-                Asker::One(call) => self.hand_on(call, read, node, copy, home),
-                Asker::List(..) => self.serve(asker, read, home),
+                Requester::One(call) => self.hand_on(call, read, node, copy, home),
+                Requester::List(..) => self.serve(asker, read, home),
             },
             (ReadStep::Marking, Ok(_)) => self.go(asker, read, ReadStep::Bytes, home),
             (ReadStep::Bytes, Ok(found)) => self.tell(asker, Some(found), home),
@@ -554,10 +554,10 @@ impl HeapService {
     }
 
     /// Sends a forwarded read back to its home.
-    fn go_back(&mut self, asker: Asker, read: Read, home: &mut Home<'_, Self>) {
+    fn go_back(&mut self, asker: Requester, read: Read, home: &mut Home<'_, Self>) {
         match asker {
-            Asker::One(call) => back(call, read, home),
-            Asker::List(..) => self.tell(asker, None, home),
+            Requester::One(call) => back(call, read, home),
+            Requester::List(..) => self.tell(asker, None, home),
         }
     }
 

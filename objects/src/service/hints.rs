@@ -24,7 +24,7 @@ pub(crate) struct CopyAt {
 
 /// Hints for one object.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct HintEntry {
     /// The bytes it is about: a reader may claim any word.
     of: Option<Of>,
     /// The newest first, all of one word.
@@ -38,7 +38,7 @@ type Of = (u32, u64, u32);
 #[derive(Debug, Default)]
 pub(super) struct Hints {
     /// Each set has the newest first. Empty until the first read.
-    sets: Vec<[Known; WAYS]>,
+    sets: Vec<[HintEntry; WAYS]>,
 }
 
 fn set_of((owner, offset, _): Of) -> usize {
@@ -57,7 +57,7 @@ impl Hints {
         let [known, ..] = set;
         let is_same = way.is_some() && known.copies[0].is_some_and(|(_, known)| known.word == copy.word);
         if !is_same {
-            *known = Known { of: Some(of), ..Known::default() };
+            *known = HintEntry { of: Some(of), ..HintEntry::default() };
         }
         if known.copies[0].is_none_or(|(first, _)| first != node) {
             known.copies[1] = known.copies[0];

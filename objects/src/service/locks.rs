@@ -20,7 +20,7 @@ pub(crate) const POISONED: u64 = 1;
 pub(crate) const GIVEN: u64 = 1 << 40;
 
 /// Place of a lock.
-type Place = (u32, u64);
+type LockPlace = (u32, u64);
 
 /// Request to the locks of a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ pub(crate) enum Answer {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct LockRequest {
     call: Call,
     bytes: u32,
     how: How,
@@ -92,25 +92,25 @@ impl How {
 /// A waiter for a condition, and the lock that it wants then.
 #[derive(Debug)]
 struct Sleeper {
-    place: Place,
-    asked: Asked,
+    place: LockPlace,
+    asked: LockRequest,
     token: u64,
 }
 
 /// A lock that is held or wanted.
 #[derive(Debug, Default)]
-struct Held {
+struct LockState {
     writer: Option<Peer>,
     /// The writer has passed something on since.
     has_given: bool,
     /// Once for each time.
     readers: Vec<Peer>,
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<LockRequest>,
     /// The writer's bytes are being written: it is not granted until then.
     is_written: bool,
 }
 
-impl Held {
+impl LockState {
     fn is_free_for(&self, shared: bool) -> bool {
         !self.is_written && self.is_given_back_for(shared)
     }
@@ -129,16 +129,16 @@ impl Held {
 /// A request to the home that is not done yet.
 #[derive(Debug)]
 enum InFlight {
-    Read(Call, Place, How),
+    Read(Call, LockPlace, How),
     /// None: the last holder waits for a condition, or is lost.
-    Written(Option<Call>, Place),
+    Written(Option<Call>, LockPlace),
 }
 
 /// The service of a node's locks.
 #[derive(Debug, Default)]
 pub(crate) struct LockService {
     next: u64,
-    held: HashMap<Place, Held>,
+    held: HashMap<LockPlace, LockState>,
     in_flight: HashMap<u64, InFlight>,
     conditions: HashMap<u64, VecDeque<Sleeper>>,
     /// Calls of [`Request::Settle`], each with the last ticket before it.
@@ -155,10 +155,10 @@ impl Service for LockService {
         match request {
             Request::Lock { owner, offset, bytes, shared, try_only } => {
                 let how = if shared { How::Shared } else { How::Alone };
-                self.lock((owner, offset), Asked { call, bytes, how }, try_only, home);
+                self.lock((owner, offset), LockRequest { call, bytes, how }, try_only, home);
             }
             Request::Copy { owner, offset, bytes } => {
-                self.lock((owner, offset), Asked { call, bytes, how: How::Copy }, false, home);
+                self.lock((owner, offset), LockRequest { call, bytes, how: How::Copy }, false, home);
             }
             Request::Unlock { owner, offset, changed } => self.unlock(call, (owner, offset), changed, home),
             Request::Wait { owner, offset, changed, condition, token } => {
@@ -167,7 +167,7 @@ impl Service for LockService {
                 }
                 let (place, bytes) = ((owner, offset), changed.0.len() as u32);
                 // Before anybody else can have the lock, and notify.
-                let sleeper = Sleeper { place, asked: Asked { call, bytes, how: How::Alone }, token };
+                let sleeper = Sleeper { place, asked: LockRequest { call, bytes, how: How::Alone }, token };
                 self.conditions.entry(condition).or_default().push_back(sleeper);
                 self.write(None, place, changed.0, home);
             }
@@ -250,7 +250,7 @@ impl Service for LockService {
                 home.answer(sleeper.asked.call, &Answer::Lost(node.0));
             }
         }
-        let mut places: Vec<Place> = self.held.keys().copied().collect();
+        let mut places: Vec<LockPlace> = self.held.keys().copied().collect();
         places.sort_unstable();
         for place in places {
             let Some(held) = self.held.get_mut(&place) else { continue };
@@ -269,7 +269,7 @@ impl Service for LockService {
 
 impl LockService {
     /// Handles a request for a lock.
-    fn lock(&mut self, place: Place, asked: Asked, try_only: bool, home: &mut Home<'_, Self>) {
+    fn lock(&mut self, place: LockPlace, asked: LockRequest, try_only: bool, home: &mut Home<'_, Self>) {
         let layout = home.layout();
         let is_here = place.0 < layout.ranks() && layout.node_of(Rank(place.0)) == home.node();
         // A message without an answer could not be told that it has it.
@@ -317,7 +317,7 @@ impl LockService {
     }
 
     /// Gives a lock to those whose turn it is.
-    fn grant(&mut self, place: Place, home: &mut Home<'_, Self>) {
+    fn grant(&mut self, place: LockPlace, home: &mut Home<'_, Self>) {
         let Some(held) = self.held.get_mut(&place) else { return };
         while held.waiting.front().is_some_and(|first| held.is_free_for(first.how.is_shared())) {
             let Some(first) = held.waiting.pop_front() else { break };
@@ -335,7 +335,7 @@ impl LockService {
     }
 
     /// Releases it; false: the peer did not hold it.
-    fn leave(&mut self, place: Place, who: Peer, shared: bool) -> bool {
+    fn leave(&mut self, place: LockPlace, who: Peer, shared: bool) -> bool {
         let Some(held) = self.held.get_mut(&place) else { return false };
         if shared {
             let at = held.readers.iter().position(|reader| *reader == who);
@@ -345,7 +345,7 @@ impl LockService {
     }
 
     /// Writes a released lock's bytes; the lock is not granted until then.
-    fn write(&mut self, call: Option<Call>, place: Place, data: Vec<u8>, home: &mut Home<'_, Self>) {
+    fn write(&mut self, call: Option<Call>, place: LockPlace, data: Vec<u8>, home: &mut Home<'_, Self>) {
         if let Some(held) = self.held.get_mut(&place) {
             held.is_written = true;
         }
@@ -354,7 +354,7 @@ impl LockService {
         self.in_flight.insert(self.next, InFlight::Written(call, place));
     }
 
-    fn unlock(&mut self, call: Call, place: Place, changed: Option<Bytes>, home: &mut Home<'_, Self>) {
+    fn unlock(&mut self, call: Call, place: LockPlace, changed: Option<Bytes>, home: &mut Home<'_, Self>) {
         let who = call.from();
         let is_writer = self.leave(place, who, false);
         if !is_writer && (changed.is_some() || !self.leave(place, who, true)) {

@@ -110,7 +110,7 @@ pub struct NoObject {
 
 /// Place of a new object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SlotPlace {
     /// From the beginning of the partition.
     pub offset: u64,
     /// First colour of its word.
@@ -292,7 +292,7 @@ impl<M: Memory> Slabs<M> {
     ///
     /// # Errors
     /// When none is left.
-    pub fn allocate(&mut self, class: Class, of: Use) -> Result<Place, Full> {
+    pub fn allocate(&mut self, class: Class, of: Use) -> Result<SlotPlace, Full> {
         self.allocate_leaving(class, of, 0)
     }
 
@@ -300,7 +300,7 @@ impl<M: Memory> Slabs<M> {
     ///
     /// # Errors
     /// When none is left.
-    pub fn allocate_leaving(&mut self, class: Class, of: Use, spare: u32) -> Result<Place, Full> {
+    pub fn allocate_leaving(&mut self, class: Class, of: Use, spare: u32) -> Result<SlotPlace, Full> {
         let place = match class {
             Class::Small(number) => self.allocate_small(Small::new(number), of, spare)?,
             Class::Large(slabs) => self.allocate_large(slabs, of, spare)?,
@@ -316,7 +316,7 @@ impl<M: Memory> Slabs<M> {
         Full { bytes, of: self.geometry.bytes, rank: None, others: 0 }
     }
 
-    fn allocate_small(&mut self, small: Small, of: Use, spare: u32) -> Result<Place, Full> {
+    fn allocate_small(&mut self, small: Small, of: Use, spare: u32) -> Result<SlotPlace, Full> {
         let list = usize::from(small.number) * 2 + of as usize;
         let known = |slabs: &Self| slabs.partial[list].last().copied();
         let slab = known(self).or_else(|| self.look(small, of)).or_else(|| self.take_small(small, of, spare));
@@ -370,18 +370,18 @@ impl<M: Memory> Slabs<M> {
     }
 
     /// The table's row for a new object.
-    fn begin(&self, offset: u64, word: u64) -> Place {
+    fn begin(&self, offset: u64, word: u64) -> SlotPlace {
         let slot = decode(self.memory.load(word));
         match step(slot, Event::Allocate, self.last) {
             Some((live, Outcome::Takes(colour))) => {
                 self.memory.store(word, encode(live, colour, NONE));
-                Place { offset, colour }
+                SlotPlace { offset, colour }
             }
             _ => unreachable!("only free slots are allocated: {slot:?}"),
         }
     }
 
-    fn allocate_large(&mut self, slabs: u32, of: Use, spare: u32) -> Result<Place, Full> {
+    fn allocate_large(&mut self, slabs: u32, of: Use, spare: u32) -> Result<SlotPlace, Full> {
         let first = self.take(slabs, spare).ok_or(self.full(u64::from(slabs) * SLAB_BYTES))?;
         let floors = (first..first + slabs).map(|slab| self.memory.load(Geometry::record(slab) + 4));
         let floor = Colour(floors.max().unwrap_or(0) as u16);

@@ -93,7 +93,7 @@ pub fn has_object(word: u32, colour: Colour) -> bool {
 mod tests {
     use super::super::tests::{ADDRESS, slabs};
     use super::*;
-    use crate::slab::Place;
+    use crate::slab::SlotPlace;
 
     /// Goal: where that is asked for, objects are marked as served when their slab has had one in each slot; one that comes into a freed slot
     /// is not.
@@ -108,7 +108,7 @@ mod tests {
             let Class::Small(number) = class else { panic!("{class:?} is not small") };
             let mut places = Vec::new();
             for _ in 0..Small::new(number).slots {
-                assert!(places.iter().all(|place: &Place| !slabs.is_served(place.offset)));
+                assert!(places.iter().all(|place: &SlotPlace| !slabs.is_served(place.offset)));
                 places.push(slabs.allocate(class, Use::Values).unwrap());
             }
             assert!(places.iter().all(|place| slabs.is_served(place.offset) == marks));
@@ -137,7 +137,7 @@ mod tests {
         assert!([0, 64, gone.offset, u64::MAX].iter().all(|at| slabs.value_at(*at, gone.colour).is_err()));
         assert!(values.iter().all(|(place, _)| !slabs.is_served(place.offset)));
         let ranges = slabs.serve_all();
-        for (Place { offset, colour }, size) in values {
+        for (SlotPlace { offset, colour }, size) in values {
             assert!(slabs.is_served(offset));
             assert!(
                 ranges.iter().any(|range| range.contains(&offset) && offset + size <= range.end),

@@ -55,11 +55,11 @@ proptest! {
     fn slots_are_apart_and_colours_go_on(actions in prop::collection::vec(actions(), 1..ACTIONS_MAX), last in 0..4u16) {
         let mut slabs = slabs(2 << 20, last);
         let geometry = slabs.geometry();
-        let mut live: Vec<(Place, u64, Class)> = Vec::new();
+        let mut live: Vec<(SlotPlace, u64, Class)> = Vec::new();
         let mut copies: HashSet<u64> = HashSet::new();
         let mut seen: HashSet<(u64, u16)> = HashSet::new();
         // By size, as far as they are no copies.
-        let of_values = |live: &[(Place, u64, Class)], copies: &HashSet<u64>| {
+        let of_values = |live: &[(SlotPlace, u64, Class)], copies: &HashSet<u64>| {
             let mut sizes = BTreeMap::<(bool, u64), u64>::new();
             for (_, _, class) in live.iter().filter(|(place, ..)| !copies.contains(&place.offset)) {
                 *sizes.entry((matches!(class, Class::Large(_)), class.bytes())).or_default() += 1;
@@ -79,7 +79,7 @@ proptest! {
                     prop_assert!((ADDRESS + place.offset).is_multiple_of(align));
                     prop_assert!(place.offset + size <= 2 << 20 && place.colour <= Colour(last));
                     prop_assert!(!seen.contains(&(place.offset, place.colour.0)), "{place:?} was served before");
-                    let apart = |(other, its, _): &(Place, u64, Class)| {
+                    let apart = |(other, its, _): &(SlotPlace, u64, Class)| {
                         place.offset + size.max(1) <= other.offset || other.offset + its.max(&1) <= place.offset
                     };
                     prop_assert!(live.iter().all(apart));

@@ -1,7 +1,7 @@
 //! Channels: values go from ranks to one that receives them, as they are (DRust §4.1.2).
 
 use super::outlet::{
-    BATCH_BYTES, Kind, Name, Outlet, Unsent, has_left, let_leave, outlet, settle_for, visited,
+    BATCH_BYTES, Kind, Name, SendQueue, Unsent, has_left, let_leave, outlet, settle_for, visited,
 };
 use super::wait;
 use crate::bytes;
@@ -88,7 +88,7 @@ pub fn try_channel<T: Portable>(room: usize) -> Result<(Sender<T>, Receiver<T>),
         return Err(misunderstood((node, 0)));
     };
     let end = End { node, room, number };
-    let receiver = Receiver { end: End { ..end }, rest: RefCell::new(Rest::default()) };
+    let receiver = Receiver { end: End { ..end }, rest: RefCell::new(ReceiveBuffer::default()) };
     Ok((Sender { end, sends: PhantomData }, receiver))
 }
 
@@ -267,7 +267,7 @@ fn pass_on_for<X: Portable>(value: &X) -> Result<(), ObjectError> {
 }
 
 impl<T: Portable> Sender<T> {
-    fn outlet(&self) -> Arc<Outlet> {
+    fn outlet(&self) -> Arc<SendQueue> {
         outlet(
             self.end.name(),
             Kind { most: self.end.most::<T>(), bytes: bytes_of::<T>(), discard: discard::<T> },
@@ -434,20 +434,20 @@ impl<T: Portable> fmt::Debug for Sender<T> {
 
 /// Values that have arrived and were not taken yet: the last is the next.
 #[derive(Portable)]
-struct Rest<T: Portable> {
+struct ReceiveBuffer<T: Portable> {
     values: DVec<T>,
     boxes: DVec<DBox<T>>,
     /// For values without bytes: their number.
     count: u64,
 }
 
-impl<T: Portable> Default for Rest<T> {
+impl<T: Portable> Default for ReceiveBuffer<T> {
     fn default() -> Self {
         Self { values: DVec::new(), boxes: DVec::new(), count: 0 }
     }
 }
 
-impl<T: Portable> Rest<T> {
+impl<T: Portable> ReceiveBuffer<T> {
     fn reserve(&mut self, count: usize) -> Result<(), ObjectError> {
         match (is_large::<T>(), size_of::<T>()) {
             (true, _) => self.boxes.try_reserve(count),
@@ -492,7 +492,7 @@ impl<T: Portable> Rest<T> {
 /// ```
 pub struct Receiver<T: Portable> {
     end: End,
-    rest: RefCell<Rest<T>>,
+    rest: RefCell<ReceiveBuffer<T>>,
 }
 
 // SAFETY: its bytes are numbers, and received values, whose links are all visited: these are borrowed only

@@ -59,7 +59,7 @@ impl From<ObjectError> for Unsent {
 }
 
 /// A rank's end of a channel, for all of its senders.
-pub(super) struct Outlet {
+pub(super) struct SendQueue {
     name: Name,
     kind: Kind,
     state: Mutex<State>,
@@ -101,7 +101,7 @@ pub(crate) fn settle() -> Result<(), ObjectError> {
 
 thread_local! {
     /// Queues that this thread has sent to, and the number of the last value there.
-    static SENT: RefCell<Vec<(Arc<Outlet>, u64)>> = const { RefCell::new(Vec::new()) };
+    static SENT: RefCell<Vec<(Arc<SendQueue>, u64)>> = const { RefCell::new(Vec::new()) };
     /// True if a sender was visited.
     static IS_SENDER_THERE: Cell<bool> = const { Cell::new(false) };
 }
@@ -162,9 +162,9 @@ impl State {
     }
 }
 
-static OUTLETS: Mutex<Option<FxHashMap<Name, Arc<Outlet>>>> = Mutex::new(None);
+static OUTLETS: Mutex<Option<FxHashMap<Name, Arc<SendQueue>>>> = Mutex::new(None);
 
-fn outlets<R>(work: impl FnOnce(&mut FxHashMap<Name, Arc<Outlet>>) -> R) -> R {
+fn outlets<R>(work: impl FnOnce(&mut FxHashMap<Name, Arc<SendQueue>>) -> R) -> R {
     work(OUTLETS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
@@ -175,10 +175,10 @@ fn has_node((node, _): Name) -> bool {
 }
 
 /// The outlet of a channel.
-pub(super) fn outlet(name: Name, kind: Kind) -> Arc<Outlet> {
+pub(super) fn outlet(name: Name, kind: Kind) -> Arc<SendQueue> {
     let new = || {
         let state = State { is_closed: !has_node(name), ..State::default() };
-        Arc::new(Outlet { name, kind, state: Mutex::new(state) })
+        Arc::new(SendQueue { name, kind, state: Mutex::new(state) })
     };
     outlets(|all| all.entry(name).or_insert_with(new).clone())
 }
@@ -207,7 +207,7 @@ pub(crate) fn look() {
     }
 }
 
-impl Outlet {
+impl SendQueue {
     fn state(&self) -> MutexGuard<'_, State> {
         // Changed in steps that cannot panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -453,13 +453,13 @@ fn misunderstood((node, channel): Name) -> ObjectError {
 
 /// The thread that drives queues without a waiting thread.
 struct Driver {
-    outlets: Mutex<(bool, Vec<Arc<Outlet>>)>,
+    outlets: Mutex<(bool, Vec<Arc<SendQueue>>)>,
     more: Condvar,
 }
 
 static DRIVER: Driver = Driver { outlets: Mutex::new((false, Vec::new())), more: Condvar::new() };
 
-fn drive(outlet: Arc<Outlet>) {
+fn drive(outlet: Arc<SendQueue>) {
     let mut outlets = DRIVER.outlets.lock().unwrap_or_else(PoisonError::into_inner);
     outlets.1.push(outlet);
     if !outlets.0 {
@@ -516,6 +516,6 @@ fn are_over() -> bool {
     }
     let is_empty = outlets.1.is_empty();
     drop(outlets);
-    over.into_iter().for_each(Outlet::forget);
+    over.into_iter().for_each(SendQueue::forget);
     is_empty || has_refused
 }

@@ -48,7 +48,7 @@ const MISTAKES: [Mistake; 8] = [
 
 /// An operation that a thread is about to do, or is within.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Deed {
+enum Operation {
     /// These units are on their way to the count.
     Give(u64),
     /// The value is dropped, and the owners' watcher given back.
@@ -72,7 +72,7 @@ enum Deed {
 struct Has {
     handles: u64,
     kept: u64,
-    deeds: Vec<Deed>,
+    deeds: Vec<Operation>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -100,8 +100,8 @@ impl State {
 
     /// Units that anybody has.
     fn units(&self) -> u64 {
-        let given = |deed: &Deed| match deed {
-            Deed::Give(units) => *units,
+        let given = |deed: &Operation| match deed {
+            Operation::Give(units) => *units,
             _ => 0,
         };
         let of = |has: &Has| has.handles + has.kept + has.deeds.iter().map(given).sum::<u64>();
@@ -128,7 +128,7 @@ impl State {
         if units > 0 && !self.has_place {
             return Err("somebody has the word of a place that is free".into());
         }
-        let writers = self.ranks.iter().flat_map(|has| &has.deeds).filter(|deed| **deed == Deed::Write);
+        let writers = self.ranks.iter().flat_map(|has| &has.deeds).filter(|deed| **deed == Operation::Write);
         if writers.count() > 0 && units != OWNER {
             return Err(format!("somebody writes beside {units:#x}"));
         }
@@ -170,9 +170,9 @@ impl Walk {
         next.count = state.count.checked_sub(units).ok_or("the count is less than what is given back")?;
         next.ranks[rank].deeds.extend(match what {
             Over::Nothing => None,
-            Over::Value => Some(Deed::EndValue),
-            Over::Place => Some(Deed::EndPlace),
-            Over::All => Some(Deed::EndAll),
+            Over::Value => Some(Operation::EndValue),
+            Over::Place => Some(Operation::EndPlace),
+            Over::All => Some(Operation::EndAll),
         });
         Ok(next)
     }
@@ -220,10 +220,13 @@ impl Walk {
     /// Returns the operations that a rank may begin: on its handles that are not in use.
     fn begin(&self, state: &State, rank: usize) -> Vec<Next> {
         let has = &state.ranks[rank];
-        let of = |deed: &dyn Fn(&Deed) -> bool| has.deeds.iter().filter(|one| deed(one)).count() as u64;
-        let is_borrowed = |deed: &Deed| matches!(deed, Deed::Write | Deed::LookAgain | Deed::TakeOut(_));
+        let of = |deed: &dyn Fn(&Operation) -> bool| has.deeds.iter().filter(|one| deed(one)).count() as u64;
+        let is_borrowed = |deed: &Operation| {
+            matches!(deed, Operation::Write | Operation::LookAgain | Operation::TakeOut(_))
+        };
         let own = owners(has.handles) - of(&is_borrowed);
-        let watching = watchers(has.handles) - of(&|deed| matches!(deed, Deed::Upgrade(_) | Deed::Undo));
+        let watching =
+            watchers(has.handles) - of(&|deed| matches!(deed, Operation::Upgrade(_) | Operation::Undo));
         let mut all = Vec::new();
         let (some, few) = (state.units(), state.in_flight() < DEEDS);
         let (may_own, may_watch) = (owners(some) < UNITS, watchers(some) < UNITS);
@@ -258,7 +261,7 @@ impl Walk {
         if has.kept > 0 {
             let mut next = state.clone();
             let units = std::mem::take(&mut next.ranks[rank].kept);
-            next.ranks[rank].deeds.push(Deed::Give(units));
+            next.ranks[rank].deeds.push(Operation::Give(units));
             all.push(Ok(next));
         }
         all
@@ -275,14 +278,14 @@ impl Walk {
         let deeds = &mut next.ranks[rank].deeds;
         if !takes_out {
             let looks_again = self.is(Mistake::LooksTwice);
-            let deed = if looks_again { Deed::LookAgain } else { Deed::Write };
+            let deed = if looks_again { Operation::LookAgain } else { Operation::Write };
             deeds.extend(self.is_alone(seen).then_some(deed));
         } else if seen == State::first(self.mistake).count {
             // It owns all, as a box does.
             next.ranks[rank].handles -= OWNER;
-            next.ranks[rank].deeds.push(Deed::EndAll);
+            next.ranks[rank].deeds.push(Operation::EndAll);
         } else if owners(seen) == 1 {
-            deeds.push(Deed::TakeOut(seen));
+            deeds.push(Operation::TakeOut(seen));
         }
         Ok(next)
     }
@@ -298,11 +301,11 @@ impl Walk {
         if self.is(Mistake::AddsFirst) {
             next.count += OWNER;
             match owners(state.count) {
-                0 => has.deeds.push(Deed::Undo),
+                0 => has.deeds.push(Operation::Undo),
                 _ => has.handles += OWNER,
             }
         } else {
-            has.deeds.push(Deed::Upgrade(state.count));
+            has.deeds.push(Operation::Upgrade(state.count));
         }
         Ok(next)
     }
@@ -312,29 +315,29 @@ impl Walk {
         let mut next = state.clone();
         let deed = next.ranks[rank].deeds.swap_remove(at);
         match deed {
-            Deed::Give(units) => return self.give(&next, rank, units),
-            Deed::EndValue => {
+            Operation::Give(units) => return self.give(&next, rank, units),
+            Operation::EndValue => {
                 state.touch()?;
                 if !std::mem::replace(&mut next.has_value, false) {
                     return Err("a value is dropped twice".into());
                 }
                 if !self.is(Mistake::NoWatcherOfOwners) && !self.is(Mistake::KeptWatcherOfOwners) {
-                    next.ranks[rank].deeds.push(Deed::Give(WATCHER));
+                    next.ranks[rank].deeds.push(Operation::Give(WATCHER));
                 }
             }
-            Deed::EndPlace => {
+            Operation::EndPlace => {
                 if !std::mem::replace(&mut next.has_place, false) {
                     return Err("a place is freed twice".into());
                 }
             }
-            Deed::EndAll => {
+            Operation::EndAll => {
                 let both = (std::mem::replace(&mut next.has_value, false), next.has_place);
                 next.has_place = false;
                 if both != (true, true) {
                     return Err("a value is dropped twice, with its place".into());
                 }
             }
-            Deed::Upgrade(seen) => {
+            Operation::Upgrade(seen) => {
                 state.touch()?;
                 let drawn = if rank == 0 { 1 } else { DRAWN };
                 match upgraded(seen, drawn) {
@@ -344,22 +347,22 @@ impl Walk {
                         next.ranks[rank].handles += OWNER;
                         next.ranks[rank].kept += (drawn - 1) * OWNER;
                     }
-                    Some(_) => next.ranks[rank].deeds.push(Deed::Upgrade(state.count)),
+                    Some(_) => next.ranks[rank].deeds.push(Operation::Upgrade(state.count)),
                 }
             }
-            Deed::Undo => next.count -= OWNER,
-            Deed::Write => {}
-            Deed::LookAgain => {
-                next.ranks[rank].deeds.extend((watchers(state.count) == 1).then_some(Deed::Write));
+            Operation::Undo => next.count -= OWNER,
+            Operation::Write => {}
+            Operation::LookAgain => {
+                next.ranks[rank].deeds.extend((watchers(state.count) == 1).then_some(Operation::Write));
             }
-            Deed::TakeOut(seen) => {
+            Operation::TakeOut(seen) => {
                 state.touch()?;
                 if state.count == seen || self.is(Mistake::TakesWithoutComparing) {
                     next.count = seen - OWNER;
                     next.ranks[rank].handles -= OWNER;
-                    next.ranks[rank].deeds.push(Deed::EndValue);
+                    next.ranks[rank].deeds.push(Operation::EndValue);
                 } else if owners(state.count) == 1 && !is_alone(state.count) {
-                    next.ranks[rank].deeds.push(Deed::TakeOut(state.count));
+                    next.ranks[rank].deeds.push(Operation::TakeOut(state.count));
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! A task with what it is called with: what [`call!`](crate::call) makes, and `thread::spawn` of the [prelude](crate::prelude) begins.
 
-use super::Place;
+use super::TaskPlace;
 use super::entry::{Task, task_of};
-use super::lend::{Given, Lent};
+use super::lend::{Lent, Moved};
 use super::scope::{JoinHandle, Scope, begin};
 use crate::portable::Portable;
 
@@ -26,7 +26,7 @@ impl Owned for () {}
 
 macro_rules! owned {
     ($($($part:ident)+;)*) => { $(
-        impl<$($part: Portable),+> Owned for ($(Given<$part>,)+) {}
+        impl<$($part: Portable),+> Owned for ($(Moved<$part>,)+) {}
     )* };
 }
 
@@ -43,13 +43,13 @@ pub trait OwnedCall {
     type Output: Portable;
 
     #[doc(hidden)]
-    fn begin(self, place: Place) -> JoinHandle<'static, Self::Output>;
+    fn begin(self, place: TaskPlace) -> JoinHandle<'static, Self::Output>;
 }
 
 impl<L: Owned, R: Portable> OwnedCall for Call<L, R> {
     type Output = R;
 
-    fn begin(self, place: Place) -> JoinHandle<'static, R> {
+    fn begin(self, place: TaskPlace) -> JoinHandle<'static, R> {
         begin(place, self.task, self.with, (), None)
     }
 }
@@ -59,7 +59,7 @@ impl<'lent, L: Lent<'lent> + 'lent, R: Portable> Call<L, R> {
     pub(crate) fn begin_in<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
-        place: Place,
+        place: TaskPlace,
     ) -> JoinHandle<'lent, R>
     where
         'lent: 'scope,
@@ -130,8 +130,8 @@ impl ByReference {
 
 impl ByValue {
     #[doc(hidden)]
-    pub fn wrap<X: Portable>(self, value: X) -> Given<X> {
-        Given(value)
+    pub fn wrap<X: Portable>(self, value: X) -> Moved<X> {
+        Moved(value)
     }
 }
 
@@ -156,7 +156,7 @@ impl<'s, X> Argument for &'s mut X {
     }
 }
 
-impl<X> Argument for Given<X> {
+impl<X> Argument for Moved<X> {
     type Value = X;
     fn open(self) -> X {
         self.0

@@ -9,7 +9,7 @@ use crate::task;
 use vgas::Rank;
 
 /// Arguments of this file's task.
-type Own<'s> = ((&'s mut [u32; 3], &'s u8), u64);
+type TestArguments<'s> = ((&'s mut [u32; 3], &'s u8), u64);
 
 /// Bytes of that.
 const OWN_BYTES: usize = 12 + 1 + 8;
@@ -37,7 +37,7 @@ pub fn objects_tasks(bytes: &[u8]) {
         assert_eq!(code_of(entry).is_some(), is_one, "task {entry}");
     }
     let code = own().number().and_then(code_of).expect("it is in the table");
-    let mark = lend::mark::<Own<'_>, u64>();
+    let mark = lend::mark::<TestArguments<'_>, u64>();
     // As another task's. A fuzzer finds out what this one's arguments begin with.
     assert!(arguments.starts_with(&mark) || code(arguments).is_none());
     let outcome = code(&[&mark[..], arguments].concat());
@@ -52,7 +52,7 @@ pub(crate) fn outcome(bytes: &[u8]) {
 
 fn outcome_of(bytes: &[u8]) {
     let (mut numbers, by, mut back) = ([1, 2, 3], 1, Vec::new());
-    let _ = lend::pack::<Own<'_>, u64>((&mut numbers, &by), 0, &mut back);
+    let _ = lend::pack::<TestArguments<'_>, u64>((&mut numbers, &by), 0, &mut back);
     match settled::<u64>(Rank(3), bytes, &back) {
         Ok(result) => {
             assert_eq!((bytes[0], bytes.len()), (RETURNED, 1 + 12 + 8));

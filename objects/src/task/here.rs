@@ -16,7 +16,7 @@ pub(crate) fn number_of<A, R>(task: Task<A, R>) -> Option<u32> {
 pub(crate) fn run_here<'s, A: Arguments<'s>, R: Portable>(
     number: u32,
     lent: A::Lent,
-    given: A::Given,
+    given: A::Values,
 ) -> Result<R, TaskError> {
     let me = rank().unwrap_or(Rank(u32::MAX));
     let mut back = Vec::new();

@@ -149,7 +149,7 @@ struct Inner<L, G, R> {
 }
 
 pub(super) struct Job<'s, A: Arguments<'s>, R: Portable> {
-    inner: Mutex<Inner<A::Lent, A::Given, R>>,
+    inner: Mutex<Inner<A::Lent, A::Values, R>>,
     task: Task<A, R>,
     leaves: Leaves,
     /// True if the rank that has it has passed something on.
@@ -164,7 +164,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
         runtime: &'static Runtime,
         task: Task<A, R>,
         lent: A::Lent,
-        given: A::Given,
+        given: A::Values,
         leaves: Leaves,
         scope: Option<Arc<Running>>,
     ) -> Self {
@@ -196,12 +196,12 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner<A::Lent, A::Given, R>> {
+    fn inner(&self) -> MutexGuard<'_, Inner<A::Lent, A::Values, R>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes its arguments, if it has not begun: it has then.
-    fn begin(&self) -> Option<(A::Lent, A::Given)> {
+    fn begin(&self) -> Option<(A::Lent, A::Values)> {
         let mut inner = self.inner();
         match std::mem::replace(&mut inner.state, State::Begun) {
             State::Waits(lent, given) => Some((lent, given)),
@@ -225,7 +225,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
         lost.map_or(TaskError::Stopped, |(rank, lost)| TaskError::Abandoned { rank, lost })
     }
 
-    fn end(&self, state: impl FnOnce(State<A::Lent, A::Given, R>) -> State<A::Lent, A::Given, R>) {
+    fn end(&self, state: impl FnOnce(State<A::Lent, A::Values, R>) -> State<A::Lent, A::Values, R>) {
         let waiting = {
             let mut inner = self.inner();
             let before = std::mem::replace(&mut inner.state, State::Begun);

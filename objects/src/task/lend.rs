@@ -72,16 +72,16 @@ pub unsafe trait Arguments<'s>: Sized {
     #[doc(hidden)]
     type Lent: Lent<'s>;
     #[doc(hidden)]
-    type Given: Portable;
+    type Values: Portable;
     #[doc(hidden)]
-    fn of(lent: Self::Lent, given: Self::Given) -> Self;
+    fn of(lent: Self::Lent, given: Self::Values) -> Self;
 }
 
 // SAFETY: it is made of its parts.
 unsafe impl<'s, L: Lent<'s>, A: Portable> Arguments<'s> for (L, A) {
     type For<'a> = (L::For<'a>, A);
     type Lent = L;
-    type Given = A;
+    type Values = A;
 
     fn of(lent: L, given: A) -> Self {
         (lent, given)
@@ -245,10 +245,10 @@ several! {
 
 /// A value that goes to a task among what is lent to it ([`call!`](crate::call)): it does not come back.
 #[derive(Debug)]
-pub struct Given<X>(pub(super) X);
+pub struct Moved<X>(pub(super) X);
 
 // SAFETY: the bytes of the value.
-unsafe impl<X: Portable> Lent<'_> for Given<X> {
+unsafe impl<X: Portable> Lent<'_> for Moved<X> {
     type For<'a> = Self;
     type Frame = ();
     const BYTES: usize = size_of::<X>();
@@ -295,14 +295,14 @@ pub(super) fn stopped(runtime: &vgas::Runtime) -> Vec<u8> {
 pub(super) fn mark<'s, A: Arguments<'s>, R>() -> [u8; 8] {
     let mut hasher = FxHasher::default();
     std::any::type_name::<fn(A) -> R>().hash(&mut hasher);
-    let given = (size_of::<A::Given>(), align_of::<A::Given>());
+    let given = (size_of::<A::Values>(), align_of::<A::Values>());
     let frame = align_of::<<A::Lent as Lent<'s>>::Frame>();
     (given, A::Lent::BYTES, frame, size_of::<R>(), align_of::<R>()).hash(&mut hasher);
     hasher.finish().to_le_bytes()
 }
 
 /// Returns true if a task's arguments lead to objects.
-pub(super) fn lead_to_objects<'s, A: Arguments<'s>>(lent: &A::Lent, given: &A::Given) -> bool {
+pub(super) fn lead_to_objects<'s, A: Arguments<'s>>(lent: &A::Lent, given: &A::Values) -> bool {
     let mut has_links = false;
     let mut see = |_: &Link, _: u64| has_links = true;
     lent.weigh(&mut see);
@@ -311,14 +311,18 @@ pub(super) fn lead_to_objects<'s, A: Arguments<'s>>(lent: &A::Lent, given: &A::G
 }
 
 /// The bytes of a task's arguments.
-pub(super) fn pack<'s, A: Arguments<'s>, R>(lent: A::Lent, given: A::Given, back: &mut Vec<Back>) -> Vec<u8> {
+pub(super) fn pack<'s, A: Arguments<'s>, R>(
+    lent: A::Lent,
+    given: A::Values,
+    back: &mut Vec<Back>,
+) -> Vec<u8> {
     const {
         assert!(
-            A::Lent::BYTES + size_of::<A::Given>() <= BYTES_MAX,
+            A::Lent::BYTES + size_of::<A::Values>() <= BYTES_MAX,
             "a task is lent and given at most 2 KiB: put more into a DBox"
         )
     };
-    let mut bytes = Vec::with_capacity(8 + A::Lent::BYTES + size_of::<A::Given>());
+    let mut bytes = Vec::with_capacity(8 + A::Lent::BYTES + size_of::<A::Values>());
     bytes.extend(mark::<A, R>());
     lent.pack(&mut bytes, back);
     give(given, &mut bytes);
@@ -333,7 +337,7 @@ pub(super) fn run<'s, A: Arguments<'s>, R: Portable>(
 ) -> Option<Vec<u8>> {
     const { assert!(size_of::<R>() <= BYTES_MAX, "a task returns at most 2 KiB: put more into a DBox") };
     let bytes = bytes.strip_prefix(&mark::<A, R>())?;
-    if bytes.len() != A::Lent::BYTES + size_of::<A::Given>() {
+    if bytes.len() != A::Lent::BYTES + size_of::<A::Values>() {
         return None;
     }
     let (lent, given) = bytes.split_at(A::Lent::BYTES);
@@ -343,7 +347,7 @@ pub(super) fn run<'s, A: Arguments<'s>, R: Portable>(
         borrow_from(lender, move || super::tell_lender(lender, Some(number), 0))
     });
     // SAFETY: rule 2: packed by `pack` for this entry of the table; used within this function.
-    let (lent, given) = unsafe { (A::Lent::unpack(lent, &mut frame), take::<A::Given>(given)) };
+    let (lent, given) = unsafe { (A::Lent::unpack(lent, &mut frame), take::<A::Values>(given)) };
     let ended = catch_unwind(AssertUnwindSafe(|| task(A::of(lent, given))));
     // Its remaining loans are given back.
     drop(loan);
@@ -491,14 +495,14 @@ mod tests {
     /// Goal: arguments of another length, of other types, or of nothing are not made values.
     #[test]
     fn other_arguments_are_refused() {
-        type Own = ((), (u64, bool));
-        let task = |((), (number, is_so)): Own| -> u64 { number + u64::from(is_so) };
-        let bytes = pack::<Own, u64>((), (41, true), &mut Vec::new());
-        let outcome = run::<Own, u64>(&bytes, task).unwrap();
+        type TestArguments = ((), (u64, bool));
+        let task = |((), (number, is_so)): TestArguments| -> u64 { number + u64::from(is_so) };
+        let bytes = pack::<TestArguments, u64>((), (41, true), &mut Vec::new());
+        let outcome = run::<TestArguments, u64>(&bytes, task).unwrap();
         assert_eq!((outcome[0], result_of::<u64>(&outcome[1..])), (RETURNED, Some(42)));
         let other = pack::<((), (u64, u64)), u64>((), (41, 2), &mut Vec::new());
         for wrong in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat(), &other, &[]] {
-            assert!(run::<Own, u64>(wrong, task).is_none(), "{wrong:?}");
+            assert!(run::<TestArguments, u64>(wrong, task).is_none(), "{wrong:?}");
         }
         assert_eq!(result_of::<u64>(&outcome), None);
     }

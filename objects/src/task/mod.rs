@@ -76,7 +76,7 @@ pub(crate) fn see_others() {
 
 /// Rank on which a task is to begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum TaskPlace {
     /// On the rank that has most of what the boxes and rows among its arguments mean, in bytes, of which each
     /// object counts some thousand more for the message that brings it; on this rank, if there are none.
     /// Objects that these lead to in turn do not count: to lend a box of a large row, name the place,
@@ -89,19 +89,19 @@ pub enum Place {
     Node(NodeId),
 }
 
-impl From<Rank> for Place {
+impl From<Rank> for TaskPlace {
     fn from(rank: Rank) -> Self {
         Self::Rank(rank)
     }
 }
 
-impl From<NodeId> for Place {
+impl From<NodeId> for TaskPlace {
     fn from(node: NodeId) -> Self {
         Self::Node(node)
     }
 }
 
-impl<T: Portable> From<&T> for Place {
+impl<T: Portable> From<&T> for TaskPlace {
     /// The rank that has most bytes of the objects that a value has: a box, a row, a text, a map, a counted value, a lock, or any type with
     /// some of these in it. Anywhere for a value without objects, and where there is no heap.
     fn from(value: &T) -> Self {

@@ -1,6 +1,6 @@
 //! Objects that are put where they will be used.
 
-use super::{Place, TaskError, scope};
+use super::{TaskError, TaskPlace, scope};
 use crate::heap::DBox;
 use crate::portable::Portable;
 
@@ -13,22 +13,22 @@ impl<T: Portable> DBox<T> {
     /// # Panics
     /// As [`DBox::new`].
     #[track_caller]
-    pub fn new_on(place: impl Into<Place>, value: T) -> Result<Self, TaskError> {
+    pub fn new_on(place: impl Into<TaskPlace>, value: T) -> Result<Self, TaskError> {
         let mut new = Self::new(value);
         Self::move_to(&mut new, place)?;
         Ok(new)
     }
 
     /// Moves the object to a rank, or to a rank of a node: a task there brings it, by a message and its
-    /// answer if it is here. Other ranks' copies of it are not found again. With [`Place::Anywhere`], it
+    /// answer if it is here. Other ranks' copies of it are not found again. With [`TaskPlace::Anywhere`], it
     /// stays.
     ///
     /// # Errors
     /// If no tasks run ([`Objects::run`](crate::Objects::run)), or there is no room: the object stays in
     /// place.
-    pub fn move_to(this: &mut Self, place: impl Into<Place>) -> Result<(), TaskError> {
+    pub fn move_to(this: &mut Self, place: impl Into<TaskPlace>) -> Result<(), TaskError> {
         match place.into() {
-            Place::Anywhere => Ok(()),
+            TaskPlace::Anywhere => Ok(()),
             place => scope(|scope| {
                 let bring = crate::task!(|object: &mut DBox<T>, _n: ()| -> () {
                     object.get_mut();

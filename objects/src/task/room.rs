@@ -1,8 +1,8 @@
 //! Slots on other ranks: asked for by a message, and given by the watch of the other rank, which may touch memory that is not there.
 
 use super::pool::{self, Pool};
-use super::travel::{self, Said};
-use crate::heap::{Messages, ObjectError, Room, give_back, room_for};
+use super::travel::{self, TaskMessage};
+use crate::heap::{Messages, ObjectError, SlotAnswer, give_back, room_for};
 use crate::slab::Class;
 use crate::word::Word;
 use rustc_hash::FxHashMap;
@@ -19,7 +19,7 @@ pub(super) struct Rooms {
     /// Requests for slots: the rank, the request's number, and the class.
     wanted: Mutex<VecDeque<(Rank, u64, Class)>>,
     /// This rank's requests, by number: the rank asked, and the answer.
-    asked: Mutex<FxHashMap<u64, (Rank, Option<Room>)>>,
+    asked: Mutex<FxHashMap<u64, (Rank, Option<SlotAnswer>)>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -29,7 +29,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Asks a rank for a slot, and waits for the answer; none where it cannot be asked: outside of [`crate::Objects::run`], in handlers, or of
 /// a rank that is lost.
-pub(crate) fn ask_for_room(rank: Rank, class: Class) -> Result<Option<Room>, ObjectError> {
+pub(crate) fn ask_for_room(rank: Rank, class: Class) -> Result<Option<SlotAnswer>, ObjectError> {
     let pool = pool::pool()?;
     if pool.is_over() || pool.runtime.is_lost(rank) || pool.runtime.messages().in_handler() {
         return Ok(None);
@@ -38,7 +38,7 @@ pub(crate) fn ask_for_room(rank: Rank, class: Class) -> Result<Option<Room>, Obj
     let asked = &pool.rooms.asked;
     lock(asked).insert(number, (rank, None));
     let is_answered = || lock(asked).get(&number).is_none_or(|(_, room)| room.is_some());
-    let waited = travel::tell(pool, rank, &Said::Wanted { number, class }, &[]).and_then(|()| {
+    let waited = travel::tell(pool, rank, &TaskMessage::Wanted { number, class }, &[]).and_then(|()| {
         crate::sync::until(None, || is_answered() || pool.is_closed() || pool.runtime.is_lost(rank))
     });
     let found = lock(asked).remove(&number);
@@ -63,7 +63,7 @@ impl Rooms {
     }
 
     /// A rank has answered; false: it was not asked. In handlers.
-    pub fn has_answered(&self, from: Rank, number: u64, room: Room) -> bool {
+    pub fn has_answered(&self, from: Rank, number: u64, room: SlotAnswer) -> bool {
         match lock(&self.asked).get_mut(&number) {
             Some((rank, answer)) if *rank == from && answer.is_none() => *answer = Some(room),
             Some(_) => return false,
@@ -81,7 +81,7 @@ impl Pool {
             let Some((rank, number, class)) = lock(&self.rooms.wanted).pop_front() else { return };
             let room = room_for(class);
             let word = room.word.map_or(0, Word::bits);
-            if travel::tell(self, rank, &Said::Room { number, word, free: room.free }, &[]).is_err() {
+            if travel::tell(self, rank, &TaskMessage::Room { number, word, free: room.free }, &[]).is_err() {
                 // The requester is lost, and mostly the job with it.
                 return;
             }

@@ -5,7 +5,7 @@ use super::job::{Failures, Job, Leaves, Returns, Running};
 use super::lend::{self, Arguments, Lent};
 use super::pool::{Pool, erase, pool};
 use super::spare::{Blocked, poll_in_place};
-use super::{Place, TaskError};
+use super::{TaskError, TaskPlace};
 use crate::heap::{cannot_go_on, rank_of};
 use crate::portable::Portable;
 use crate::word::Link;
@@ -25,10 +25,10 @@ enum To {
 
 /// Begins a task.
 pub(super) fn begin<'s, A: Arguments<'s, Lent: 's> + 's, R: Portable>(
-    place: Place,
+    place: TaskPlace,
     task: Task<A, R>,
     lent: A::Lent,
-    given: A::Given,
+    given: A::Values,
     scope: Option<Arc<Running>>,
 ) -> JoinHandle<'s, R> {
     // Values that this thread has sent arrive before others go on with objects that it passes to them.
@@ -63,28 +63,28 @@ pub(super) fn begin<'s, A: Arguments<'s, Lent: 's> + 's, R: Portable>(
 
 fn choose<'s, A: Arguments<'s>>(
     pool: &Pool,
-    place: Place,
+    place: TaskPlace,
     lent: &A::Lent,
-    given: &A::Given,
+    given: &A::Values,
 ) -> Result<To, TaskError> {
     let (layout, me) = (pool.runtime.layout(), pool.runtime.rank());
     let to = |rank, leaves| if rank == me { To::Here(leaves) } else { To::There(rank, leaves) };
     Ok(match place {
-        Place::Rank(rank) if rank.0 < layout.ranks() => to(rank, Leaves::No),
-        Place::Rank(rank) => {
+        TaskPlace::Rank(rank) if rank.0 < layout.ranks() => to(rank, Leaves::No),
+        TaskPlace::Rank(rank) => {
             return Err(usage(format!("there is no {rank} in a job of {}", layout.ranks())));
         }
-        Place::Node(node) if node == pool.runtime.node() => To::Here(Leaves::Node),
-        Place::Node(node) if node.0 < layout.nodes() => {
+        TaskPlace::Node(node) if node == pool.runtime.node() => To::Here(Leaves::Node),
+        TaskPlace::Node(node) if node.0 < layout.nodes() => {
             // One after the other; an idle rank there takes it from the others.
             let ranks = layout.ranks_of(node);
             let turn = pool.turn() % (ranks.end - ranks.start).max(1);
             to(Rank(ranks.start + turn), Leaves::Node)
         }
-        Place::Node(node) => {
+        TaskPlace::Node(node) => {
             return Err(usage(format!("there is no {node} in a job of {}", layout.nodes())));
         }
-        Place::Anywhere => {
+        TaskPlace::Anywhere => {
             let weigh = |note: &mut dyn FnMut(&Link, u64)| {
                 lent.weigh(note);
                 given.weigh(note);
@@ -203,7 +203,7 @@ impl<R: Portable> Drop for JoinHandle<'_, R> {
     }
 }
 
-/// Begins a task [anywhere](Place::Anywhere): where its arguments are, or where nothing else is done.
+/// Begins a task [anywhere](TaskPlace::Anywhere): where its arguments are, or where nothing else is done.
 ///
 /// Memory is bounded: when 65,536 tasks of a thread wait already, it runs the next one at once; when as many of a rank are on others, it
 /// waits until some have ended, and runs what waits here meanwhile.
@@ -234,12 +234,12 @@ pub fn spawn<L: LendsNothing, A: Portable, R: Portable>(
     task: Task<(L, A), R>,
     given: A,
 ) -> JoinHandle<'static, R> {
-    spawn_to(Place::Anywhere, task, given)
+    spawn_to(TaskPlace::Anywhere, task, given)
 }
 
 /// Begins a task in a place: a rank, a node, or where an object is.
 pub fn spawn_to<L: LendsNothing, A: Portable, R: Portable>(
-    place: impl Into<Place>,
+    place: impl Into<TaskPlace>,
     task: Task<(L, A), R>,
     given: A,
 ) -> JoinHandle<'static, R> {
@@ -275,20 +275,20 @@ impl fmt::Debug for Scope<'_, '_> {
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Begins a task [anywhere](Place::Anywhere), to which something is lent until the scope ends.
+    /// Begins a task [anywhere](TaskPlace::Anywhere), to which something is lent until the scope ends.
     pub fn spawn<L: Lent<'scope> + 'scope, A: Portable, R: Portable>(
         &'scope self,
         task: Task<(L, A), R>,
         lent: L,
         given: A,
     ) -> JoinHandle<'scope, R> {
-        self.spawn_to(Place::Anywhere, task, lent, given)
+        self.spawn_to(TaskPlace::Anywhere, task, lent, given)
     }
 
     /// Begins a task in a place, to which something is lent until the scope ends.
     pub fn spawn_to<L: Lent<'scope> + 'scope, A: Portable, R: Portable>(
         &'scope self,
-        place: impl Into<Place>,
+        place: impl Into<TaskPlace>,
         task: Task<(L, A), R>,
         lent: L,
         given: A,

@@ -11,7 +11,7 @@ use super::job::{Leaves, Packed, Work};
 use super::lend::{GIVES, LENDER, MISREAD, stopped};
 use super::pool::{self, Pool};
 use super::see_others;
-use crate::heap::{Messages, ObjectError, Room, cannot_go_on, complain, note_given, pass_on};
+use crate::heap::{Messages, ObjectError, SlotAnswer, cannot_go_on, complain, note_given, pass_on};
 use crate::slab::Class;
 use crate::word::Word;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const HANDLER: u8 = 112;
 /// Kind of a message: its first word. The second is the number of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-enum What {
+enum MessageKind {
     /// A task. Words: its code, the spawning rank and its number there, the ranks that it may go to, its
     /// hops, and if the receiver has requested one; bytes: arguments.
     Run = 0,
@@ -39,7 +39,7 @@ enum What {
     Wanted = 4,
     /// The answer: the number, the slot's word, or 0, and how many slabs are free.
     Room = 5,
-    /// Asks the first rank if the run continues, when a node is lost; it answers with [`What::Stop`] if not.
+    /// Asks the first rank if the run continues, when a node is lost; it answers with [`MessageKind::Stop`] if not.
     Whether = 6,
     /// The sender passes something on, and has what the receiver has lent: the question's number, the task's, or 0 and the word of an object, and which.
     Gives = 7,
@@ -49,7 +49,7 @@ enum What {
 
 /// Content of a message, if it is one of tasks.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum TaskMessage {
     /// `meets`: tasks of the rank that says it may wait for each other.
     Run {
         entry: u32,
@@ -91,7 +91,7 @@ fn wide(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-impl Said {
+impl TaskMessage {
     fn words(&self, run: u32) -> Vec<u32> {
         let (low, high) = match self {
             Self::Run { number, .. }
@@ -106,16 +106,16 @@ impl Said {
             Self::Run { entry, origin, leaves, hops, is_answer, meets, .. } => {
                 let flags = u32::from(is_answer) | u32::from(meets) << 1;
                 let how = leaves as u32 | u32::from(hops) << 8 | flags << 16;
-                vec![What::Run as u32, run, low, high, origin.0, entry, how]
+                vec![MessageKind::Run as u32, run, low, high, origin.0, entry, how]
             }
-            Self::Ended { rank, .. } => vec![What::Ended as u32, run, low, high, rank.0],
-            Self::Hungry => vec![What::Hungry as u32, run],
-            Self::Stop => vec![What::Stop as u32, run],
-            Self::Whether => vec![What::Whether as u32, run],
+            Self::Ended { rank, .. } => vec![MessageKind::Ended as u32, run, low, high, rank.0],
+            Self::Hungry => vec![MessageKind::Hungry as u32, run],
+            Self::Stop => vec![MessageKind::Stop as u32, run],
+            Self::Whether => vec![MessageKind::Whether as u32, run],
             Self::Gives { task, word, .. } => {
                 let of = task.unwrap_or(word);
                 vec![
-                    What::Gives as u32,
+                    MessageKind::Gives as u32,
                     run,
                     low,
                     high,
@@ -124,10 +124,10 @@ impl Said {
                     u32::from(task.is_some()),
                 ]
             }
-            Self::Noted { .. } => vec![What::Noted as u32, run, low, high],
-            Self::Wanted { class, .. } => vec![What::Wanted as u32, run, low, high, class.code()],
+            Self::Noted { .. } => vec![MessageKind::Noted as u32, run, low, high],
+            Self::Wanted { class, .. } => vec![MessageKind::Wanted as u32, run, low, high, class.code()],
             Self::Room { word, free, .. } => {
-                vec![What::Room as u32, run, low, high, word as u32, (word >> 32) as u32, free]
+                vec![MessageKind::Room as u32, run, low, high, word as u32, (word >> 32) as u32, free]
             }
         }
     }
@@ -135,7 +135,7 @@ impl Said {
     fn decode(words: &[u32], ranks: u32) -> Option<(u32, Self)> {
         let (&[what, run], rest) = words.split_first_chunk()?;
         let said = match *rest {
-            [low, high, origin, entry, how] if what == What::Run as u32 && origin < ranks => {
+            [low, high, origin, entry, how] if what == MessageKind::Run as u32 && origin < ranks => {
                 let (leaves, hops) = (Leaves::of(how & 0xff)?, (how >> 8) as u8);
                 let flags = how >> 16;
                 if flags > 3 {
@@ -145,24 +145,24 @@ impl Said {
                 let (origin, number) = (Rank(origin), wide(low, high));
                 Self::Run { entry, origin, number, leaves, hops, is_answer, meets }
             }
-            [low, high, rank] if what == What::Ended as u32 && rank < ranks => {
+            [low, high, rank] if what == MessageKind::Ended as u32 && rank < ranks => {
                 Self::Ended { number: wide(low, high), rank: Rank(rank) }
             }
-            [low, high, class] if what == What::Wanted as u32 => {
+            [low, high, class] if what == MessageKind::Wanted as u32 => {
                 Self::Wanted { number: wide(low, high), class: Class::of_code(class)? }
             }
-            [low, high, first, second, free] if what == What::Room as u32 => {
+            [low, high, first, second, free] if what == MessageKind::Room as u32 => {
                 Self::Room { number: wide(low, high), word: wide(first, second), free }
             }
-            [low, high, first, second, is_task @ 0..=1] if what == What::Gives as u32 => {
+            [low, high, first, second, is_task @ 0..=1] if what == MessageKind::Gives as u32 => {
                 let (number, of) = (wide(low, high), wide(first, second));
                 let (task, word) = if is_task == 1 { (Some(of), 0) } else { (None, of) };
                 Self::Gives { number, task, word }
             }
-            [low, high] if what == What::Noted as u32 => Self::Noted { number: wide(low, high) },
-            [] if what == What::Hungry as u32 => Self::Hungry,
-            [] if what == What::Stop as u32 => Self::Stop,
-            [] if what == What::Whether as u32 => Self::Whether,
+            [low, high] if what == MessageKind::Noted as u32 => Self::Noted { number: wide(low, high) },
+            [] if what == MessageKind::Hungry as u32 => Self::Hungry,
+            [] if what == MessageKind::Stop as u32 => Self::Stop,
+            [] if what == MessageKind::Whether as u32 => Self::Whether,
             _ => return None,
         };
         Some((run, said))
@@ -175,7 +175,7 @@ pub(crate) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
     let take_in = move |token: &Token<'_>, words: &[u32], arrived: Arrived<'_>| {
         let layout = runtime.layout();
         let bytes = arrived.medium_bytes();
-        match (Said::decode(words, layout.ranks()), layout.rank_of_peer(token.from())) {
+        match (TaskMessage::decode(words, layout.ranks()), layout.rank_of_peer(token.from())) {
             (Some((run, said)), Some(from)) => on_message(pool, token, from, run, said, bytes),
             _ => token.refuse(format!("words {words:?} mean nothing to tasks")),
         }
@@ -184,7 +184,7 @@ pub(crate) fn register(runtime: &'static Runtime) -> Result<(), ObjectError> {
     Ok(runtime.messages().register_library(HANDLER, take_in).map_err(vgas::Error::from)?)
 }
 
-fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said: Said, bytes: &[u8]) {
+fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said: TaskMessage, bytes: &[u8]) {
     let now = pool.run.load(Ordering::SeqCst);
     let is_of_this_run = run == now;
     let has_ended = (run.wrapping_sub(now) as i32) < 0 || (is_of_this_run && pool.is_closed());
@@ -192,11 +192,11 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
         // Even when the run is being ended: the spawning rank must learn that it does not run. Ranks of a
         // node meet in memory that they share, and overtake what they have sent; where a node is lost, they
         // end a run without having met.
-        Said::Run { origin, number, .. } if has_ended && origin == from => {
-            let ended = Said::Ended { number, rank: pool.runtime.rank() };
+        TaskMessage::Run { origin, number, .. } if has_ended && origin == from => {
+            let ended = TaskMessage::Ended { number, rank: pool.runtime.rank() };
             answer(token, run, &ended, &stopped(pool.runtime));
         }
-        Said::Run { entry, origin, number, leaves, hops, is_answer, meets }
+        TaskMessage::Run { entry, origin, number, leaves, hops, is_answer, meets }
             if is_of_this_run || has_ended =>
         {
             if meets && is_of_this_run {
@@ -211,63 +211,71 @@ fn on_message(pool: &'static Pool, token: &Token<'_>, from: Rank, run: u32, said
             }
             let (arguments, origin) = (bytes.into(), Some((origin, number)));
             let packed = Packed { entry, arguments, gives: true, origin, hops };
-            pool.push_shared(Arc::new(Visitor { pool, from, run, packed: Mutex::new(Some(packed)), leaves }));
+            pool.push_shared(Arc::new(ForeignTask {
+                pool,
+                from,
+                run,
+                packed: Mutex::new(Some(packed)),
+                leaves,
+            }));
             if pool.is_over() {
                 pool.watch.wake();
             }
         }
-        Said::Run { number, .. } => token.refuse(format!("task {number} is of run {run}, which is not now")),
+        TaskMessage::Run { number, .. } => {
+            token.refuse(format!("task {number} is of run {run}, which is not now"))
+        }
         // Also of a run that is over: numbers are of all runs.
-        Said::Ended { number, rank } => match pool.back(number) {
+        TaskMessage::Ended { number, rank } => match pool.back(number) {
             Some(work) => work.came(rank, bytes.into()),
             None if is_of_this_run && !pool.runtime.is_lost(from) => {
                 token.refuse(format!("task {number} has ended, which was not sent away"));
             }
             None => {}
         },
-        Said::Hungry if is_of_this_run && !pool.is_over() => {
+        TaskMessage::Hungry if is_of_this_run && !pool.is_over() => {
             pool.is_hungry(from);
             // While all threads compute, only the watch gives.
             see_others();
         }
-        Said::Stop if is_of_this_run => pool.stop(),
-        Said::Wanted { number, class } if is_of_this_run && !pool.is_closed() => {
+        TaskMessage::Stop if is_of_this_run => pool.stop(),
+        TaskMessage::Wanted { number, class } if is_of_this_run && !pool.is_closed() => {
             if !pool.rooms.want(from, number, class) {
                 return token.refuse("more questions for room than a rank has threads");
             }
             pool.watch.wake();
         }
-        Said::Wanted { number, .. } => {
-            let none = Said::Room { number, word: 0, free: 0 };
+        TaskMessage::Wanted { number, .. } => {
+            let none = TaskMessage::Room { number, word: 0, free: 0 };
             answer(token, run, &none, &[]);
         }
-        Said::Room { number, word, free } => {
-            let room = Room { word: Word::from_bits(word), free };
+        TaskMessage::Room { number, word, free } => {
+            let room = SlotAnswer { word: Word::from_bits(word), free };
             if !pool.rooms.has_answered(from, number, room) {
                 token.refuse(format!("room under number {number}, which was not asked for"));
             }
         }
         // For any run, or none: answered where it is noted.
-        Said::Gives { number, task, word } => {
+        TaskMessage::Gives { number, task, word } => {
             match (task, Word::from_bits(word)) {
                 (Some(task), _) => pool.gives(task),
                 (None, Some(word)) => note_given(word),
                 (None, None) => return token.refuse("it passes on what has no word"),
             }
-            answer(token, run, &Said::Noted { number }, &[]);
+            answer(token, run, &TaskMessage::Noted { number }, &[]);
         }
-        Said::Noted { number } => {
+        TaskMessage::Noted { number } => {
             lock(&pool.notes).remove(&number);
         }
-        Said::Whether if has_ended => answer(token, run, &Said::Stop, &[]),
+        TaskMessage::Whether if has_ended => answer(token, run, &TaskMessage::Stop, &[]),
         // Of a run that is over, and one that goes on.
-        Said::Hungry | Said::Stop | Said::Whether => {}
+        TaskMessage::Hungry | TaskMessage::Stop | TaskMessage::Whether => {}
     }
 }
 
 /// Tells a rank that this one has nothing to do.
 pub(super) fn ask(pool: &Pool, rank: Rank) -> Result<(), ObjectError> {
-    tell(pool, rank, &Said::Hungry, &[])
+    tell(pool, rank, &TaskMessage::Hungry, &[])
 }
 
 /// The rank whose `main` a run is.
@@ -290,7 +298,7 @@ pub(super) fn ask_whether(pool: &Pool) -> Result<(), ObjectError> {
     }
     match pool.runtime.rank() {
         FIRST => Ok(()),
-        _ => tell(pool, FIRST, &Said::Whether, &[]),
+        _ => tell(pool, FIRST, &TaskMessage::Whether, &[]),
     }
 }
 
@@ -300,7 +308,7 @@ pub(crate) fn tell_lender(lender: Rank, task: Option<u64>, word: u64) -> Result<
     let pool = pool::pool()?;
     let number = pool.next.fetch_add(1, Ordering::Relaxed);
     lock(&pool.notes).insert(number);
-    let told = tell(pool, lender, &Said::Gives { number, task, word }, &[]);
+    let told = tell(pool, lender, &TaskMessage::Gives { number, task, word }, &[]);
     let noted = told.and_then(|()| {
         let is_noted = || !lock(&pool.notes).contains(&number);
         crate::sync::until(None, || is_noted() || pool.runtime.is_lost(lender)).map(drop)
@@ -327,7 +335,7 @@ pub(super) fn send(
 ) -> Result<(), ObjectError> {
     let (origin, number) = packed.origin.unwrap_or((pool.runtime.rank(), u64::MAX));
     let (entry, hops, meets) = (packed.entry, packed.hops, alone::do_meet());
-    let said = Said::Run { entry, origin, number, leaves, hops, is_answer, meets };
+    let said = TaskMessage::Run { entry, origin, number, leaves, hops, is_answer, meets };
     tell(pool, to, &said, &packed.arguments)
 }
 
@@ -336,7 +344,7 @@ pub(super) fn stop(pool: &Pool) -> Result<(), ObjectError> {
     let me = pool.runtime.rank();
     let others = (0..pool.runtime.ranks()).map(Rank).filter(|rank| *rank != me);
     let told = others.filter(|rank| !pool.runtime.is_lost(*rank));
-    let told = told.map(|rank| match tell(pool, rank, &Said::Stop, &[]) {
+    let told = told.map(|rank| match tell(pool, rank, &TaskMessage::Stop, &[]) {
         Err(_) if pool.runtime.is_lost(rank) => Ok(()),
         told => told,
     });
@@ -346,24 +354,24 @@ pub(super) fn stop(pool: &Pool) -> Result<(), ObjectError> {
 }
 
 /// Answers a message of this folder.
-fn answer(token: &Token<'_>, run: u32, said: &Said, bytes: &[u8]) {
+fn answer(token: &Token<'_>, run: u32, said: &TaskMessage, bytes: &[u8]) {
     let payload = if bytes.is_empty() { Payload::Short } else { Payload::Medium(Source::of(bytes)) };
     // SAFETY: this folder's own handler, with what it decodes.
     token.check(unsafe { token.reply_library(HANDLER, &said.words(run), &payload) });
 }
 
-pub(super) fn tell(pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result<(), ObjectError> {
+pub(super) fn tell(pool: &Pool, to: Rank, said: &TaskMessage, bytes: &[u8]) -> Result<(), ObjectError> {
     tell_of(pool.run.load(Ordering::SeqCst), pool, to, said, bytes)
 }
 
 /// The same, of this run.
-fn tell_of(run: u32, pool: &Pool, to: Rank, said: &Said, bytes: &[u8]) -> Result<(), ObjectError> {
+fn tell_of(run: u32, pool: &Pool, to: Rank, said: &TaskMessage, bytes: &[u8]) -> Result<(), ObjectError> {
     pool.counters.sent.fetch_add(1, Ordering::Relaxed);
     Ok(pool.runtime.send(to, HANDLER, &said.words(run), bytes)?)
 }
 
 /// A task that another rank has begun.
-struct Visitor {
+struct ForeignTask {
     pool: &'static Pool,
     /// The sender.
     from: Rank,
@@ -374,7 +382,7 @@ struct Visitor {
     leaves: Leaves,
 }
 
-impl Visitor {
+impl ForeignTask {
     /// It begins, or goes on, unless it has already.
     fn leave(&self) -> Option<Packed> {
         let packed = self.packed().take()?;
@@ -387,7 +395,7 @@ impl Visitor {
     }
 }
 
-impl Work for Visitor {
+impl Work for ForeignTask {
     fn run(&self, is_over: bool) -> bool {
         let Some(packed) = self.leave() else { return false };
         let pool = self.pool;
@@ -425,7 +433,7 @@ impl Work for Visitor {
         if let Err(why) = pass_on(gives) {
             cannot_go_on(&format!("what a task has made cannot be replicated: {why}"));
         }
-        if let Err(why) = tell_of(self.run, pool, origin, &Said::Ended { number, rank }, &outcome)
+        if let Err(why) = tell_of(self.run, pool, origin, &TaskMessage::Ended { number, rank }, &outcome)
             && !pool.runtime.is_lost(origin)
         {
             // Its rank is lost, and with it the job.
@@ -472,10 +480,10 @@ impl Work for Visitor {
 /// again. For a task, returns its code.
 #[cfg(any(test, fuzzing))]
 pub(super) fn any_words(words: &[u32], ranks: u32) -> Option<u32> {
-    let (run, said) = Said::decode(words, ranks)?;
+    let (run, said) = TaskMessage::decode(words, ranks)?;
     assert_eq!(said.words(run), words);
     match said {
-        Said::Run { entry, origin, .. } => {
+        TaskMessage::Run { entry, origin, .. } => {
             assert!(origin.0 < ranks);
             Some(entry)
         }
@@ -486,7 +494,7 @@ pub(super) fn any_words(words: &[u32], ranks: u32) -> Option<u32> {
 /// Messages, for [`any_words`].
 #[cfg(test)]
 pub(super) fn some_words() -> Vec<(&'static str, Vec<u32>)> {
-    let run = Said::Run {
+    let run = TaskMessage::Run {
         entry: 7,
         origin: Rank(3),
         number: 5 << 33,
@@ -497,10 +505,10 @@ pub(super) fn some_words() -> Vec<(&'static str, Vec<u32>)> {
     };
     vec![
         ("run", run.words(9)),
-        ("ended", Said::Ended { number: u64::MAX, rank: Rank(0) }.words(9)),
-        ("hungry", Said::Hungry.words(9)),
-        ("stop", Said::Stop.words(9)),
-        ("whether", Said::Whether.words(9)),
+        ("ended", TaskMessage::Ended { number: u64::MAX, rank: Rank(0) }.words(9)),
+        ("hungry", TaskMessage::Hungry.words(9)),
+        ("stop", TaskMessage::Stop.words(9)),
+        ("whether", TaskMessage::Whether.words(9)),
     ]
 }
 
@@ -513,34 +521,34 @@ mod tests {
     fn only_messages_of_tasks_are_understood() {
         let run = |leaves, hops| {
             let (is_answer, meets) = (hops == 1, hops == 255);
-            Said::Run { entry: 7, origin: Rank(3), number: 5 << 33, leaves, hops, is_answer, meets }
+            TaskMessage::Run { entry: 7, origin: Rank(3), number: 5 << 33, leaves, hops, is_answer, meets }
         };
         let all = [
             run(Leaves::No, 0),
             run(Leaves::Anywhere, 255),
-            Said::Ended { number: u64::MAX, rank: Rank(0) },
-            Said::Hungry,
-            Said::Stop,
-            Said::Whether,
-            Said::Wanted { number: 1 << 40, class: Class::Large(9) },
-            Said::Room { number: 3, word: 5 << 32 | 1, free: 7 },
-            Said::Gives { number: 3, task: Some(1 << 40), word: 0 },
-            Said::Gives { number: 3, task: None, word: 5 << 32 | 1 },
-            Said::Noted { number: u64::MAX },
+            TaskMessage::Ended { number: u64::MAX, rank: Rank(0) },
+            TaskMessage::Hungry,
+            TaskMessage::Stop,
+            TaskMessage::Whether,
+            TaskMessage::Wanted { number: 1 << 40, class: Class::Large(9) },
+            TaskMessage::Room { number: 3, word: 5 << 32 | 1, free: 7 },
+            TaskMessage::Gives { number: 3, task: Some(1 << 40), word: 0 },
+            TaskMessage::Gives { number: 3, task: None, word: 5 << 32 | 1 },
+            TaskMessage::Noted { number: u64::MAX },
         ];
         for said in all {
             let words = said.words(9);
-            assert_eq!(Said::decode(&words, 4).as_ref(), Some(&(9, said)));
+            assert_eq!(TaskMessage::decode(&words, 4).as_ref(), Some(&(9, said)));
             for length in 0..words.len() {
-                assert_eq!(Said::decode(&words[..length], 4), None, "{words:?}, {length} of them");
+                assert_eq!(TaskMessage::decode(&words[..length], 4), None, "{words:?}, {length} of them");
             }
-            assert_eq!(Said::decode(&[&words[..], &[0]].concat(), 4), None);
+            assert_eq!(TaskMessage::decode(&[&words[..], &[0]].concat(), 4), None);
         }
         let words = run(Leaves::Node, 1).words(9);
         for (at, wrong) in [(0, 4), (0, u32::MAX), (4, 4), (4, u32::MAX), (6, 3), (6, 4 << 16)] {
             let mut words = words.clone();
             words[at] = wrong;
-            assert_eq!(Said::decode(&words, 4), None, "{words:?}");
+            assert_eq!(TaskMessage::decode(&words, 4), None, "{words:?}");
         }
     }
 }

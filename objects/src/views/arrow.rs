@@ -26,9 +26,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// A row that a buffer owns: it is not reachable otherwise.
-struct Held<T: Shareable>(#[expect(dead_code, reason = "it is held, and dropped")] DVec<T>);
+struct OwnedRow<T: Shareable>(#[expect(dead_code, reason = "it is held, and dropped")] DVec<T>);
 
-impl<T: Shareable> RefUnwindSafe for Held<T> {}
+impl<T: Shareable> RefUnwindSafe for OwnedRow<T> {}
 
 /// A row as a buffer of Arrow. A row of another rank is read once, and the buffer has the copy; the row itself goes when the last array that
 /// shares the buffer is dropped, which must be before the [end of the heap](crate::Objects::finalize), as for references.
@@ -40,7 +40,7 @@ impl<T: Shareable> RefUnwindSafe for Held<T> {}
 pub fn buffer<T: ArrowNativeType + Shareable>(row: DVec<T>) -> Result<ScalarBuffer<T>, ObjectError> {
     let bytes = size_of_val(row.try_as_slice()?);
     let at = NonNull::from(row.try_as_slice()?).cast::<u8>();
-    let owner: Arc<dyn Allocation> = Arc::new(Held(row));
+    let owner: Arc<dyn Allocation> = Arc::new(OwnedRow(row));
     // SAFETY: rule 1: so many bytes are there, which are numbers, and the owner is the row.
     let buffer = unsafe { Buffer::from_custom_allocation(at, bytes, owner) };
     Ok(ScalarBuffer::from(buffer))

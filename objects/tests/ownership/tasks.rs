@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use vgas::{NodeId, Rank};
 use vgas_objects::sync::{DArc, DMutex};
 use vgas_objects::{
-    DBox, DMap, DString, DVec, Objects, Place, Portable, RunOptions, Shareable, TaskError, rank, scope,
+    DBox, DMap, DString, DVec, Objects, Portable, RunOptions, Shareable, TaskError, TaskPlace, rank, scope,
     spawn, spawn_to, task, task_counts,
 };
 
@@ -246,11 +246,12 @@ fn places(objects: &Objects, _seed: u64) -> Outcome {
             ((0..n).collect(), DArc::new(n), DMutex::new(0..n), (0..n).map(|at| (at, at)).collect())
         });
         let (row, counted, lock, map) = spawn_to(to, make, 9).join()?;
-        let of_all = [Place::from(&row), Place::from(&counted), Place::from(&lock), Place::from(&map)];
-        ensure(of_all == [Place::Rank(to); 4], || format!("{of_all:?} instead of {to}"))?;
+        let of_all =
+            [TaskPlace::from(&row), TaskPlace::from(&counted), TaskPlace::from(&lock), TaskPlace::from(&map)];
+        ensure(of_all == [TaskPlace::Rank(to); 4], || format!("{of_all:?} instead of {to}"))?;
         ensure(*lock.lock()? == (0..9), || "a range went through a lock".into())?;
     }
-    ensure(Place::from(&DVec::<u64>::new()) == Place::Anywhere, || "an empty row is nowhere".into())?;
+    ensure(TaskPlace::from(&DVec::<u64>::new()) == TaskPlace::Anywhere, || "an empty row is nowhere".into())?;
     for node in (0..job.nodes()).map(NodeId) {
         let ran = spawn_to(node, task!(|_n: ()| -> u32 { here() }), ()).join()?;
         ensure(job.layout().node_of(Rank(ran)) == node, || format!("{ran} is not of {node}"))?;
@@ -454,7 +455,7 @@ fn main_panics(objects: &Objects, _seed: u64) -> Outcome {
 /// Waits within a task for another one of its rank, as the program's executor does, or by looking again and again.
 fn waits(depth: u64) -> u64 {
     let Some(less) = depth.checked_sub(1) else { return 0 };
-    let here = Place::Rank(rank().unwrap_or(Rank(0)));
+    let here = TaskPlace::Rank(rank().unwrap_or(Rank(0)));
     let inner = spawn_to(here, task!(|depth: u64| -> u64 { waits(depth) }), less);
     let found = match depth % 2 {
         0 => block_on(inner),
@@ -484,11 +485,14 @@ fn random(objects: &Objects, seed: u64) -> Outcome {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut rows: Vec<(DVec<u64>, Vec<u64>)> = (0..4).map(|_| Default::default()).collect();
     for _ in 0..20 {
-        let mut plans: Vec<(Place, u64)> = Vec::new();
+        let mut plans: Vec<(TaskPlace, u64)> = Vec::new();
         for (_, plain) in &mut rows {
             let number: u64 = random.random_range(0..1000);
             let to = Rank(random.random_range(0..objects.ranks()));
-            plans.push((if number.is_multiple_of(3) { Place::Anywhere } else { Place::Rank(to) }, number));
+            plans.push((
+                if number.is_multiple_of(3) { TaskPlace::Anywhere } else { TaskPlace::Rank(to) },
+                number,
+            ));
             step(plain, number);
         }
         scope(|scope| {
@@ -736,8 +740,8 @@ fn forgotten(objects: &Objects, _seed: u64) -> Outcome {
             let nap = task!(|depth: u64| -> u64 { nested(depth) });
             for number in 0..200u32 {
                 let place = match number % 3 {
-                    0 => Place::Anywhere,
-                    _ => Place::Rank(Rank(number % objects.ranks())),
+                    0 => TaskPlace::Anywhere,
+                    _ => TaskPlace::Rank(Rank(number % objects.ranks())),
                 };
                 std::mem::forget(spawn_to(place, nap, 3));
             }

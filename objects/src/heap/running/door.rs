@@ -2,7 +2,7 @@
 
 use super::super::Heap;
 use super::super::report::node_report_awaited;
-use super::{CopiesRunning, PROTOCOL, PartitionRunning, ROWS, Said, SizeRunning, name_of};
+use super::{CopiesRunning, PROTOCOL, PartitionRunning, ROWS, RankAnswer, SizeRunning, name_of};
 use crate::slab::SLAB_BYTES;
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
@@ -122,7 +122,7 @@ impl Wake for Unpark {
     }
 }
 
-fn said(heap: &'static Heap) -> Said {
+fn said(heap: &'static Heap) -> RankAnswer {
     let runtime = &heap.runtime;
     let (me, node) = (runtime.rank(), runtime.node());
     let program = std::env::args_os().next().unwrap_or_default();
@@ -154,7 +154,7 @@ fn said(heap: &'static Heap) -> Said {
         unseen: if heap.jobs == 0 { 0 } else { live.saturating_sub(seen) },
         copies_of: copies_of(heap),
     };
-    Said {
+    RankAnswer {
         program: program.unwrap_or_default(),
         ranks: runtime.ranks(),
         nodes: runtime.nodes(),

@@ -2,7 +2,8 @@
 
 use super::super::report::printable;
 use super::{
-    HeapRunning, HomeRunning, PROTOCOL, PartitionRunning, RunningError, Said, SilentRank, name_of, named,
+    HeapRunning, HomeRunning, PROTOCOL, PartitionRunning, RankAnswer, RunningError, SilentRank, name_of,
+    named,
 };
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -46,7 +47,7 @@ pub fn heaps_running(process: Option<u32>) -> Result<Vec<HeapRunning>, RunningEr
     let until = Instant::now() + TIMEOUT;
     let doors = doors()?;
     // All are asked before one is listened to: those that answer do it at once, and one that does not must not take their time.
-    let asked: Vec<(u64, Vec<Asked>)> = doors
+    let asked: Vec<(u64, Vec<AskedRank>)> = doors
         .into_iter()
         .map(|(job, ranks)| (job, ranks.into_iter().map(|at| ask(job, at)).collect()))
         .collect();
@@ -102,7 +103,7 @@ fn note(doors: &mut Doors, sockets: &str, network: Option<&Path>) {
 }
 
 /// A rank that was asked.
-struct Asked {
+struct AskedRank {
     rank: u32,
     process: Option<u32>,
     answers: Result<UnixStream, Silence>,
@@ -141,15 +142,15 @@ impl Silence {
     }
 }
 
-fn ask(job: u64, (rank, network): (u32, Option<PathBuf>)) -> Asked {
+fn ask(job: u64, (rank, network): (u32, Option<PathBuf>)) -> AskedRank {
     let name = name_of(job, rank);
     let knocked = match network {
         None => knock(&name),
         Some(network) => knock_in(&network, &name),
     };
     match knocked {
-        Ok((process, answers)) => Asked { rank, process, answers: Ok(answers) },
-        Err(silence) => Asked { rank, process: None, answers: Err(silence) },
+        Ok((process, answers)) => AskedRank { rank, process, answers: Ok(answers) },
+        Err(silence) => AskedRank { rank, process: None, answers: Err(silence) },
     }
 }
 
@@ -183,7 +184,7 @@ fn knock(name: &str) -> Result<(Option<u32>, UnixStream), Silence> {
 
 /// Collects the reports of a job's ranks; none if all have ended, or belong to other users. Notes whether one
 /// has ended just now.
-fn listen(job: u64, asked: Vec<Asked>, until: Instant, has_ended: &mut bool) -> Option<HeapRunning> {
+fn listen(job: u64, asked: Vec<AskedRank>, until: Instant, has_ended: &mut bool) -> Option<HeapRunning> {
     let mut heap = HeapRunning {
         job: format!("{job:016x}"),
         program: String::new(),
@@ -194,7 +195,7 @@ fn listen(job: u64, asked: Vec<Asked>, until: Instant, has_ended: &mut bool) -> 
         silent: Vec::new(),
         elsewhere: Vec::new(),
     };
-    for Asked { rank, process, answers } in asked {
+    for AskedRank { rank, process, answers } in asked {
         match answers.and_then(|answers| hear(&answers, rank, until)) {
             Ok(said) => take(&mut heap, said, process),
             Err(Silence::Gone) => *has_ended = true,
@@ -211,8 +212,8 @@ fn listen(job: u64, asked: Vec<Asked>, until: Instant, has_ended: &mut bool) -> 
     Some(heap)
 }
 
-fn take(heap: &mut HeapRunning, said: Said, process: Option<u32>) {
-    let Said { program, ranks, nodes, partition, home } = said;
+fn take(heap: &mut HeapRunning, said: RankAnswer, process: Option<u32>) {
+    let RankAnswer { program, ranks, nodes, partition, home } = said;
     (heap.program, heap.ranks, heap.nodes) = (program, ranks, nodes);
     heap.homes.extend(home.map(|report| HomeRunning { node: partition.node, report }));
     // A rank in a container knows itself by another number.
@@ -220,7 +221,7 @@ fn take(heap: &mut HeapRunning, said: Said, process: Option<u32>) {
     heap.partitions.push(PartitionRunning { process, ..partition });
 }
 
-fn hear(mut from: &UnixStream, rank: u32, until: Instant) -> Result<Said, Silence> {
+fn hear(mut from: &UnixStream, rank: u32, until: Instant) -> Result<RankAnswer, Silence> {
     let of_system = |why: &std::io::Error| match why.kind() {
         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => Silence::late(),
         _ => Errno::from_io_error(why).map_or(Silence::Gone, Silence::from),
@@ -249,8 +250,8 @@ fn hear(mut from: &UnixStream, rank: u32, until: Instant) -> Result<Said, Silenc
 }
 
 /// Decodes a rank's report. Words that people will read have no control characters.
-fn decode(bytes: &[u8]) -> Option<Said> {
-    let mut said: Said = postcard::from_bytes(bytes.strip_prefix(&PROTOCOL)?).ok()?;
+fn decode(bytes: &[u8]) -> Option<RankAnswer> {
+    let mut said: RankAnswer = postcard::from_bytes(bytes.strip_prefix(&PROTOCOL)?).ok()?;
     let partition = &mut said.partition;
     if said.ranks > RANKS_MAX || partition.rank >= said.ranks || partition.node >= said.nodes {
         return None;
@@ -304,7 +305,7 @@ pub(in crate::heap) fn some_words() -> Vec<u8> {
         copies_of: vec![CopiesRunning { of: 0, copies: 2, bytes: 64, uses: 1 }],
     };
     let home = Some(NodeReport { reads: 5, ..NodeReport::default() });
-    let said = Said { program: "a\nprogram".into(), ranks: 2, nodes: 2, partition, home };
+    let said = RankAnswer { program: "a\nprogram".into(), ranks: 2, nodes: 2, partition, home };
     postcard::to_extend(&said, PROTOCOL.to_vec()).expect("it is encoded")
 }
 

@@ -150,7 +150,7 @@ pub struct HeapRunning {
 
 /// A rank's report.
 #[derive(Debug, Serialize, Deserialize)]
-struct Said {
+struct RankAnswer {
     program: String,
     ranks: u32,
     nodes: u32,

@@ -62,9 +62,9 @@ struct Get {
 }
 
 /// A get of pinned memory that was made at once.
-struct Made(Buffer);
+struct CompletedGet(Buffer);
 
-impl PendingGet for Made {
+impl PendingGet for CompletedGet {
     fn wait(self: Box<Self>) -> MemoryResult<Buffer> {
         Ok(self.0)
     }
@@ -125,7 +125,7 @@ impl GlobalMemory for TieredMemory<'_> {
         let into = &mut buffer.bytes_mut()[..bytes];
         if self.kind == Kind::Pinned {
             self.runtime.get(self.at(rank, offset), into)?;
-            return Ok(Box::new(Made(buffer)));
+            return Ok(Box::new(CompletedGet(buffer)));
         }
         let (address, bytes) = (into.as_mut_ptr(), into.len());
         let of = (self.segment.as_ref().map(Segment::id).unwrap_or_default(), Rank(rank as u32));

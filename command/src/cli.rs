@@ -67,7 +67,7 @@ pub struct Run {
     #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]
     pub ranks: u32,
     #[command(flatten)]
-    pub place: Place,
+    pub place: PlacementFlags,
     /// The program is the daemon of its nodes as well, because it brings services of its own (see the module `service` of the
     /// crate vgas). On other hosts it has the same path.
     #[arg(long)]
@@ -96,7 +96,7 @@ pub struct Neighbour {
 /// Placement of ranks.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Where it runs")]
-pub struct Place {
+pub struct PlacementFlags {
     /// Split the ranks over this many virtual nodes of this machine, each with its own cache.
     #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
     pub nodes: Option<u32>,
@@ -183,7 +183,7 @@ pub struct Gemm {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub place: Place,
+    pub place: PlacementFlags,
     #[command(flatten)]
     pub config: ConfigFlags,
 }
@@ -208,7 +208,7 @@ pub struct Demo {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub place: Place,
+    pub place: PlacementFlags,
     #[command(flatten)]
     pub config: ConfigFlags,
 }
@@ -284,7 +284,7 @@ pub struct Bench {
     #[arg(short = 'n', long, value_parser = count, allow_negative_numbers = true)]
     pub ranks: Option<u32>,
     #[command(flatten)]
-    pub place: Place,
+    pub place: PlacementFlags,
     #[command(flatten)]
     pub config: ConfigFlags,
 }

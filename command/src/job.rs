@@ -1,6 +1,6 @@
 //! From flags to a job: which settings, how many ranks, where.
 
-use crate::cli::{ConfigFlags, Place};
+use crate::cli::{ConfigFlags, PlacementFlags};
 use crate::failure::Failure;
 use crate::hosts;
 use std::ffi::OsString;
@@ -30,7 +30,7 @@ pub struct Job {
 
 impl Job {
     /// A job of this very command: every rank reads the same command line and finds itself in a job.
-    pub fn of_this_command(ranks: u32, place: &Place, config: Config) -> Result<Self, Failure> {
+    pub fn of_this_command(ranks: u32, place: &PlacementFlags, config: Config) -> Result<Self, Failure> {
         let program = std::env::current_exe()
             .map_err(|error| Failure::new(format!("cannot find the vgas program itself: {error}")))?;
         let arguments = std::env::args_os().skip(1).collect();
@@ -42,7 +42,7 @@ impl Job {
         program: OsString,
         arguments: Vec<OsString>,
         ranks: u32,
-        place: &Place,
+        place: &PlacementFlags,
         config: Config,
     ) -> Result<Self, Failure> {
         let mut hosts = hosts::from_list(&place.host)?;
@@ -65,7 +65,7 @@ impl Job {
 }
 
 /// The flags with the hosts that their file names in place of the file, which may be a pipe and read only once.
-pub fn place(flags: &Place) -> Result<Place, Failure> {
+pub fn place(flags: &PlacementFlags) -> Result<PlacementFlags, Failure> {
     let mut place = flags.clone();
     if let Some(path) = place.hosts.take() {
         place.host = hosts::from_file(&path)?;
@@ -74,7 +74,7 @@ pub fn place(flags: &Place) -> Result<Place, Failure> {
 }
 
 /// As [`place`]; where the flags say nothing, the hosts are those of the allocation around this process, if there is one.
-pub fn place_or_allocation(flags: &Place, config: &ConfigFlags) -> Result<Place, Failure> {
+pub fn place_or_allocation(flags: &PlacementFlags, config: &ConfigFlags) -> Result<PlacementFlags, Failure> {
     let mut place = place(flags)?;
     if place.host.is_empty()
         && place.nodes.is_none()
@@ -89,14 +89,14 @@ pub fn place_or_allocation(flags: &Place, config: &ConfigFlags) -> Result<Place,
 }
 
 /// Returns the requested number of nodes, before the ranks are known.
-pub fn nodes(place: &Place) -> Result<u32, Failure> {
+pub fn nodes(place: &PlacementFlags) -> Result<u32, Failure> {
     match &place.allocation {
         Some(allocation) => Ok(allocation.hosts.len() as u32),
         None => nodes_of(place, &hosts::from_list(&place.host)?),
     }
 }
 
-fn nodes_of(place: &Place, hosts: &[String]) -> Result<u32, Failure> {
+fn nodes_of(place: &PlacementFlags, hosts: &[String]) -> Result<u32, Failure> {
     match (place.nodes, hosts.len()) {
         (Some(0), _) => Err(Failure::usage("a job needs at least one node")),
         (nodes, 0) => Ok(nodes.unwrap_or(1)),
@@ -142,7 +142,7 @@ fn sources(flags: &ConfigFlags) -> Result<Sources, Failure> {
 mod tests {
     use super::*;
 
-    fn job(ranks: u32, place: Place) -> Result<Job, Failure> {
+    fn job(ranks: u32, place: PlacementFlags) -> Result<Job, Failure> {
         Job::new("prog".into(), Vec::new(), ranks, &place, Config::defaults())
     }
 
@@ -150,22 +150,24 @@ mod tests {
     fn nodes_are_hosts_or_virtual() {
         let two = || vec!["a".to_owned(), "b".to_owned()];
         let nodes = |place| job(4, place).unwrap().nodes;
-        assert_eq!(nodes(Place::default()), 1);
-        assert_eq!(nodes(Place { nodes: Some(3), ..Place::default() }), 3);
-        assert_eq!(nodes(Place { host: two(), ..Place::default() }), 2);
-        assert_eq!(nodes(Place { host: two(), nodes: Some(2), ..Place::default() }), 2);
-        let error = job(4, Place { host: two(), nodes: Some(3), ..Place::default() }).unwrap_err().text();
+        assert_eq!(nodes(PlacementFlags::default()), 1);
+        assert_eq!(nodes(PlacementFlags { nodes: Some(3), ..PlacementFlags::default() }), 3);
+        assert_eq!(nodes(PlacementFlags { host: two(), ..PlacementFlags::default() }), 2);
+        assert_eq!(nodes(PlacementFlags { host: two(), nodes: Some(2), ..PlacementFlags::default() }), 2);
+        let error = job(4, PlacementFlags { host: two(), nodes: Some(3), ..PlacementFlags::default() })
+            .unwrap_err()
+            .text();
         assert!(error.starts_with("--nodes 3 does not fit 2 hosts | leave out --nodes"), "{error}");
     }
 
     /// As many ranks as nodes pass, one less is refused.
     #[test]
     fn every_node_needs_a_rank() {
-        let place = || Place { nodes: Some(3), ..Place::default() };
+        let place = || PlacementFlags { nodes: Some(3), ..PlacementFlags::default() };
         assert!(job(3, place()).is_ok());
         assert!(job(2, place()).unwrap_err().text().starts_with("2 ranks cannot be spread over 3 nodes"));
-        assert!(job(0, Place::default()).is_err());
-        assert!(job(1, Place { nodes: Some(0), ..Place::default() }).is_err());
+        assert!(job(0, PlacementFlags::default()).is_err());
+        assert!(job(1, PlacementFlags { nodes: Some(0), ..PlacementFlags::default() }).is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use super::files::NoiseFile;
 use super::job::Result;
-use super::raw::{Asked, RawReader};
+use super::raw::{RawReader, RingMode};
 use super::report::Report;
 use crate::figure::{Figure, Form};
 use crate::registry::{Benchmark, CannotRun, Options, Parameter, Row, Setup};
@@ -58,10 +58,10 @@ const KINDS: [(&str, bool, bool); 4] = [
     ("random write", true, true),
     ("sequential write", false, true),
 ];
-const ASKED: [(&str, Asked); 3] = [
-    ("plain", Asked::Plainly),
-    ("file and memory registered", Asked::Registered),
-    ("registered, polled by the kernel", Asked::Polled),
+const ASKED: [(&str, RingMode); 3] = [
+    ("plain", RingMode::Plainly),
+    ("file and memory registered", RingMode::Registered),
+    ("registered, polled by the kernel", RingMode::Polled),
 ];
 
 /// Accesses of one sample at most: what a slow drive does in a tenth of a second.
@@ -110,7 +110,7 @@ fn with_options(file: &NoiseFile, places: &mut Places, depth: usize, samples: us
     for (name, asked) in ASKED {
         match RawReader::asked(asked, &file.path(), 4096, depth) {
             Ok(raw) => found.push((name, raw, Vec::new())),
-            Err(error) if error.is::<CannotRun>() && asked == Asked::Polled => {}
+            Err(error) if error.is::<CannotRun>() && asked == RingMode::Polled => {}
             Err(error) => return Err(error),
         }
     }

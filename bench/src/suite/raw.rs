@@ -20,7 +20,7 @@ const ALIGNMENT: usize = 4096;
 
 /// Interface to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum RingMode {
     /// As it comes.
     Plainly,
     /// With the file and the memory registered, which spares looking them up each time.
@@ -34,7 +34,7 @@ pub(super) struct RawReader {
     ring: IoUring,
     /// Held open for the ring.
     file: File,
-    asked: Asked,
+    asked: RingMode,
     memory: ManuallyDrop<Vec<u8>>,
     in_flight: usize,
     /// Offset of the first buffer in `memory`.
@@ -46,16 +46,16 @@ pub(super) struct RawReader {
 impl RawReader {
     /// Opens a file, whose memory and itself are registered; names the reason where direct I/O or io_uring is refused.
     pub fn open(path: &Path, block_bytes: usize, depth: usize) -> Result<Self> {
-        Self::asked(Asked::Registered, path, block_bytes, depth)
+        Self::asked(RingMode::Registered, path, block_bytes, depth)
     }
 
     /// As [`RawReader::open`], otherwise.
-    pub fn asked(asked: Asked, path: &Path, block_bytes: usize, depth: usize) -> Result<Self> {
+    pub fn asked(asked: RingMode, path: &Path, block_bytes: usize, depth: usize) -> Result<Self> {
         let file = File::options().read(true).write(true).custom_flags(libc::O_DIRECT).open(path).map_err(
             |error| CannotRun(format!("{} cannot be read with O_DIRECT: {error}", path.display())),
         )?;
         let mut builder = IoUring::builder();
-        if asked == Asked::Polled {
+        if asked == RingMode::Polled {
             builder.setup_sqpoll(50);
         }
         let ring = builder
@@ -65,7 +65,7 @@ impl RawReader {
         let memory = ManuallyDrop::new(vec![1u8; block_bytes * depth + ALIGNMENT]);
         let first = memory.as_ptr().align_offset(ALIGNMENT);
         let reader = Self { ring, file, asked, memory, in_flight: 0, first, block_bytes, depth };
-        if asked == Asked::Plainly {
+        if asked == RingMode::Plainly {
             return Ok(reader);
         }
         reader.ring.submitter().register_files(&[reader.file.as_raw_fd()])?;
@@ -92,8 +92,8 @@ impl RawReader {
     fn entry(&self, at: *mut u8, offset: u64, write: bool) -> squeue::Entry {
         let (bytes, file) = (self.block_bytes as u32, Fd(self.file.as_raw_fd()));
         match (self.asked, write) {
-            (Asked::Plainly, false) => opcode::Read::new(file, at, bytes).offset(offset).build(),
-            (Asked::Plainly, true) => opcode::Write::new(file, at, bytes).offset(offset).build(),
+            (RingMode::Plainly, false) => opcode::Read::new(file, at, bytes).offset(offset).build(),
+            (RingMode::Plainly, true) => opcode::Write::new(file, at, bytes).offset(offset).build(),
             (_, false) => opcode::ReadFixed::new(Fixed(0), at, bytes, 0).offset(offset).build(),
             (_, true) => opcode::WriteFixed::new(Fixed(0), at, bytes, 0).offset(offset).build(),
         }
@@ -110,7 +110,7 @@ impl RawReader {
                 // SAFETY: this file's rule; a buffer is in `free` or in one transfer.
                 while let Err(full) = unsafe { self.ring.submission().push(&entry) } {
                     // The kernel's thread may have done a transfer before it says that it has taken it.
-                    if self.asked != Asked::Polled {
+                    if self.asked != RingMode::Polled {
                         return Err(full.into());
                     }
                     self.ring.submitter().squeue_wait()?;

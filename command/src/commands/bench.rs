@@ -360,7 +360,7 @@ mod tests {
             memory: None,
             join: None,
             ranks: None,
-            place: crate::cli::Place::default(),
+            place: crate::cli::PlacementFlags::default(),
             config: crate::cli::ConfigFlags::default(),
         }
     }

@@ -182,7 +182,7 @@ fn say(text: std::fmt::Arguments<'_>) {
     }
     let mut line = Line { bytes: [0; LINE_BYTES], used: 0 };
     // Never fails; what is too long is cut.
-    let _ = write!(line, "*** {}: {text}", Who);
+    let _ = write!(line, "*** {}: {text}", CurrentRank);
     line.bytes[line.used] = b'\n';
     line.used += 1;
     // SAFETY: so many bytes of the line.
@@ -190,9 +190,9 @@ fn say(text: std::fmt::Arguments<'_>) {
 }
 
 /// This rank, from what handlers may look at.
-struct Who;
+struct CurrentRank;
 
-impl std::fmt::Display for Who {
+impl std::fmt::Display for CurrentRank {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (rank, ranks) = (&crate::job::vgasi_mynode, &crate::job::vgasi_nodes);
         write!(f, "node {}/{}", rank.load(Ordering::Relaxed), ranks.load(Ordering::Relaxed))

@@ -17,9 +17,9 @@ const NODES_MAX: u32 = 8;
 const PRODUCT_NODES_MAX: u32 = 4;
 
 /// The benchmarks to measure.
-pub struct Which(Vec<&'static Benchmark>);
+pub struct BenchmarkSet(Vec<&'static Benchmark>);
 
-impl Which {
+impl BenchmarkSet {
     const ALL: [&'static Benchmark; 4] =
         [&seq::SEQUENTIAL, &seq::RANDOM, &false_sharing::BENCHMARK, &gemm::BENCHMARK];
 
@@ -42,13 +42,13 @@ impl Which {
 /// # Errors
 /// Those of the benchmarks, and of the simulation.
 pub fn rows(options: &Options, costs: Costs) -> Result<Vec<Row>> {
-    let Which(benchmarks) = Which::of(options.text("against"))?;
+    let BenchmarkSet(benchmarks) = BenchmarkSet::of(options.text("against"))?;
     if benchmarks.is_empty() {
         return Ok(Vec::new());
     }
     let costs = &costs.over(options, options.config().settings().cluster.link.value())?;
     let cores = std::thread::available_parallelism()?.get() as u32;
-    let here = Here { options, costs, cores };
+    let here = LocalCluster { options, costs, cores };
     let mut rows = Vec::new();
     for benchmark in benchmarks {
         rows.extend(match benchmark.name {
@@ -65,13 +65,13 @@ pub fn rows(options: &Options, costs: Costs) -> Result<Vec<Row>> {
 }
 
 /// This machine as a virtual cluster.
-struct Here<'o> {
+struct LocalCluster<'o> {
     options: &'o Options,
     costs: &'o Costs,
     cores: u32,
 }
 
-impl Here<'_> {
+impl LocalCluster<'_> {
     fn plan(&self, nodes: u32, page_bytes: u64) -> Result<Plan> {
         let rating = rating(self.options.config(), self.costs, page_bytes, self.cores);
         Ok(Plan { rating, ..growth::plan(self.options, self.costs, nodes, page_bytes)? })

@@ -109,7 +109,7 @@ fn check(options: &Options) -> Result<()> {
     if told::<f64>(options, "gflops")?.is_some_and(|rate| !(1e-3..=1e9).contains(&rate)) {
         return Err("`gflops` is a rate from 0.001 to 10^9".into());
     }
-    measured::Which::of(options.text("against")).map(drop)
+    measured::BenchmarkSet::of(options.text("against")).map(drop)
 }
 
 /// A parameter that may be `measured`.

@@ -13,8 +13,8 @@ use crate::portable::Portable;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Makes the compiler assume that what is behind a pointer was written, with what the memory holds. No
-/// instruction. Miri has no assembly, and reports reads of padding.
+/// Makes the compiler assume that the bytes behind a pointer were written, with the memory's present content.
+/// No instruction. Miri has no assembly, and reports reads of padding.
 #[inline(always)]
 pub(crate) fn assume_written(first: *mut MaybeUninit<u8>) {
     #[cfg(not(miri))]
@@ -26,7 +26,7 @@ pub(crate) fn assume_written(first: *mut MaybeUninit<u8>) {
     let _ = first;
 }
 
-/// Returns bytes, of which some may be padding, as numbers: those of padding are what the memory holds.
+/// Returns bytes, some of which may be padding, as numbers: padding has the memory's present content.
 pub(crate) fn initialise(bytes: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     assume_written(bytes.as_mut_ptr());
     // SAFETY: rule 1: of the same layout, and initialised, as far as the compiler may assume.
@@ -79,7 +79,7 @@ pub(crate) fn append_shared<T: Portable>(value: &T, to: &mut Vec<u8>) {
 /// They are the bytes of a value of this type.
 ///
 /// # Panics
-/// When they are not as many as the type has, of which the callers see to it.
+/// If they are not as many as the type has, of which the callers see to it.
 pub(crate) unsafe fn place<T: Portable>(bytes: &[u8], to: &mut MaybeUninit<T>) {
     assert_eq!(bytes.len(), size_of::<T>(), "bytes of a {}", std::any::type_name::<T>());
     // SAFETY: rule 2: memory of as many bytes, and the caller's promise.
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::word::{Colour, Link, Word};
 
-    /// Padding before, between and behind two links, the second of which is in an option.
+    /// Padding before, between and behind two links, the second of them in an option.
     #[repr(C)]
     struct Padded {
         small: u8,
@@ -149,8 +149,8 @@ mod tests {
             && value.second.as_ref().map(of) == second.map(|second| (0, second))
     }
 
-    /// Goal: a value with padding is the same after it was bytes, lent or given, and what its links had found is not. Under Miri: nothing looks at
-    /// padding.
+    /// Goal: a value with padding is unchanged after a round trip as bytes, lent or given, and its links'
+    /// notes are gone. Under Miri: nothing looks at padding.
     #[test]
     fn values_with_padding_are_bytes() {
         for second in [None, Some(6)] {

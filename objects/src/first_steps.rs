@@ -8,33 +8,37 @@
 //! vgas-objects = { path = "../vgas/objects" }
 //! ```
 //!
-//! `cargo build --release` in the tree of vgas makes `target/release/vgas`, the command that starts jobs. `vgas info` says what the
-//! machine offers; nothing of it must be there.
+//! `vgas info` shows the machine's conduits and devices; none of them is required.
 //!
 //! # 2. What lies in the heap
 //!
-//! A type that others are to see derives [`Portable`](crate::Portable), so that it may lie in the heap, and
-//! [`Shareable`](crate::Shareable), so that others may read it through copies. Its parts must be such types, too: numbers, arrays, tuples,
-//! enums, [`DBox`](crate::DBox), [`DVec`](crate::DVec), [`DString`](crate::DString), [`DMap`](crate::DMap). A `String`, a reference or a file means
-//! nothing in another process: the compiler says so, and what to use instead.
+//! A type for other ranks derives [`Portable`](crate::Portable), so that it may lie in the heap, and
+//! [`Shareable`](crate::Shareable), so that they may read it through copies. Its parts must be such types,
+//! too: numbers, arrays, tuples, enums, [`DBox`](crate::DBox), [`DVec`](crate::DVec),
+//! [`DString`](crate::DString), [`DMap`](crate::DMap). A `String`, a reference or a file means nothing in
+//! another process: the compiler rejects it, and names the replacement.
 //!
 //! # 3. How large it may become
 //!
-//! [`Objects::attach`](crate::Objects::attach) makes the heap: each rank has a part of it, of [`HeapOptions::bytes`](crate::HeapOptions::bytes), in a
-//! file of the folder `nvm.directory` that takes room as it is written. Memory is only a cache of it, of `--cache` for each node. So
-//! give as many bytes as there is NVMe for; a part that is full goes on in that of another rank, and when all are full
-//! [`DBox::try_new`](crate::DBox::try_new) says so and gives the value back.
+//! [`Objects::attach`](crate::Objects::attach) makes the heap: each rank has a part of it, of
+//! [`HeapOptions::bytes`](crate::HeapOptions::bytes), in a file of the folder `nvm.directory` that takes room
+//! as it is written. Memory is only a cache of it, of `--cache` for each node. So give as many bytes as there
+//! is NVMe for; a full part overflows into that of another rank, and when all are full
+//! [`DBox::try_new`](crate::DBox::try_new) returns an error with the value.
 //!
-//! A value takes a slot: up to 32 KiB, one of 37 sizes, mostly at most a quarter larger (half, below 64 bytes and from 8 KiB on); beyond, whole pieces of 64 KiB. A row that
-//! grows by [`push`](crate::DVec::push) doubles its slot, and leaves the old one for others; one whose length is known is made
-//! [`with_capacity`](crate::DVec::with_capacity). Copies of others' objects take room in the same part, a quarter of the cache at most.
+//! A value takes a slot: up to 32 KiB, one of 37 sizes, mostly at most a quarter larger (half, below 64 bytes
+//! and from 8 KiB on); beyond, whole pieces of 64 KiB. A row that grows by [`push`](crate::DVec::push)
+//! doubles its slot, and leaves the old one for others; one whose length is known is made
+//! [`with_capacity`](crate::DVec::with_capacity). Copies of remote objects take room in the same part, a
+//! quarter of the cache at most.
 //!
 //! # 4. The program, and its tasks
 //!
-//! [`Objects::run`](crate::Objects::run) runs a program on the first rank; the other ranks wait for tasks. A [`task!`](crate::task) is a closure that
-//! captures nothing: what it is to work on are its arguments, which move, or what it is lent in a [`scope`](crate::scope), which stays. A task that is
-//! lent something runs where that is, unless [`spawn_to`](crate::spawn_to) names a rank. Divide work into several times as many tasks as
-//! there are cores, of some milliseconds each: ranks with nothing to do take those that have not begun.
+//! [`Objects::run`](crate::Objects::run) runs a program on the first rank; the other ranks wait for tasks. A
+//! [`task!`](crate::task) is a closure that captures nothing: it works on its arguments, which move, or on
+//! its loans from a [`scope`](crate::scope), which stay. A task with loans runs where they are, unless
+//! [`spawn_to`](crate::spawn_to) names a rank. Divide work into several times as many tasks as there are
+//! cores, of some milliseconds each: ranks with nothing to do take those that have not begun.
 //!
 //! A task returns what may lie in the heap. An error of std or of this crate may not, so a failing task
 //! simply panics: the thread that joins it receives the message, and decides. Errors that a program tells
@@ -68,8 +72,9 @@
 //! with many writers goes into a [`DMutex`](crate::sync::DMutex) or a
 //! [`DAtomicU64`](crate::sync::DAtomicU64).
 //!
-//! `*object` and `object.field` do both, and panic where an object cannot be had; what begins with `try_`
-//! says why instead. Functions on the box rather than on its object are called with its type, as on an `Arc`:
+//! `*object` and `object.field` do both, and panic where an object cannot be reached; what begins with `try_`
+//! returns the error instead. Functions on the box rather than on its object are called with its type, as on
+//! an `Arc`:
 //!
 //! ```no_run
 //! # use vgas::Rank;

@@ -1,6 +1,6 @@
 //! Fuzz targets: decode arbitrary bytes as requests to the services of owned objects, as their answers, as
-//! messages of tasks, and as a heap at rest. Part of no build but tests and fuzzing (`fuzz/README.md`); no
-//! interface.
+//! messages of tasks, and as a heap at rest. Built only for tests and fuzzing (`fuzz/README.md`); not a
+//! public interface.
 
 pub use crate::service::fuzzing::objects_services;
 pub use crate::task::fuzzing::objects_tasks;

@@ -12,7 +12,7 @@ use std::any::TypeId;
 use std::collections::HashSet;
 use std::marker::PhantomData;
 
-/// Looks through a type, and all that its values own, for what the program has written about drops.
+/// Searches a type, and all that its values own, for drop implementations of the program.
 #[derive(Debug, Default)]
 pub struct Glue {
     /// Types that were looked at, or are being: some own themselves.
@@ -35,7 +35,7 @@ impl Glue {
         }
     }
 
-    /// The type has a drop of its own, which is to run where the value's owner drops it.
+    /// The type has a drop of its own, which must run on the owner's rank.
     pub fn own(&mut self) {
         self.has_own = true;
     }
@@ -124,8 +124,8 @@ mod tests {
         rows: crate::DVec<crate::DMap<u64, crate::TBox<Option<Node<T>>>>>,
     }
 
-    /// Goal: what objects own is looked through, also where types own themselves; what only says of itself that its drop is more than
-    /// glue, is believed.
+    /// Goal: owned objects are searched, even if types own themselves; a type that declares its drop as more
+    /// than glue is believed.
     #[cfg(feature = "runtime")]
     #[test]
     fn own_drops_are_found_behind_boxes() {

@@ -8,9 +8,10 @@ use std::fmt::{self, Write};
 
 /// The layouts of a type and of all types that it is made of, or has boxes of, by name.
 ///
-/// Names, sizes, alignments, and fields with their offsets; of enums, the representation, and the variants in their order, with their
-/// discriminants and fields. Two compilers that place the fields of a variant differently within the same size are not told apart
-/// ([`Objects::attach_named`](crate::Objects::attach_named) says what this asks of its caller).
+/// Names, sizes, alignments, and fields with their offsets; of enums, the representation, and the variants in
+/// their order, with their discriminants and fields. Two compilers that place the fields of a variant
+/// differently within the same size are not told apart
+/// ([`Objects::attach_named`](crate::Objects::attach_named) requires that of its caller).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     types: BTreeMap<&'static str, Type>,
@@ -73,7 +74,7 @@ impl Layout {
         self.add::<T>(format_args!(", {name} = {discriminant}"));
     }
 
-    /// For the derive: a field of a type that was begun, and where it is, if that is known.
+    /// For the derive: a field of a type that was begun, and its offset, if known.
     #[doc(hidden)]
     pub fn field<T, Field>(&mut self, name: &str, offset: Option<usize>) {
         let field = std::any::type_name::<Field>();
@@ -83,7 +84,7 @@ impl Layout {
         }
     }
 
-    /// Returns the first difference to another layout, of which this is the text; none if there is none.
+    /// Returns the first difference from another layout, given as text; none if there is none.
     pub fn differs_from(&self, text: &str) -> Option<String> {
         let line = |name: &str| {
             text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(": ")))
@@ -126,7 +127,7 @@ mod tests {
         Two(u8, [u32; 3]),
     }
 
-    /// Goal: another size, field or variant is another layout, also of a part; the same is the same.
+    /// Goal: another size, field or variant, even of a part, is another layout; the same is the same.
     #[test]
     fn parts_are_described() {
         let _ = Pair { first: 1u64, second: Some(Tag::Two(1, [2; 3])) };

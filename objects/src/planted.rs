@@ -16,9 +16,9 @@ pub enum Fault {
     LostUnit,
     /// The owners of a value keep a watcher when the value is gone.
     KeptWatcher,
-    /// Homes are not told that what is read with others was given away.
+    /// Homes are not told that objects read with others were given away.
     UnmarkedList,
-    /// Nor that what comes with what it is tied to was.
+    /// Nor that tied objects were.
     UnmarkedTies,
     /// A lock is not poisoned by a panic of its writer.
     LostPoison,

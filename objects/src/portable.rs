@@ -102,8 +102,8 @@ pub unsafe trait Portable: Sized + Send + 'static {
     /// Shows each link in it. Does nothing else.
     fn links(&self, visit: &mut dyn FnMut(&Link));
 
-    /// Shows each link in it, with how many bytes are behind it as far as the value itself says: 0 where it does not. Tasks that may run
-    /// anywhere run where most of these are ([`TaskPlace`](crate::TaskPlace)).
+    /// Visits each link in it, with the number of bytes behind it as far as the value itself knows: 0 if it
+    /// does not. Tasks that may run anywhere run where most of these are ([`TaskPlace`](crate::TaskPlace)).
     fn weigh(&self, visit: &mut dyn FnMut(&Link, u64)) {
         self.links(&mut |link| visit(link, 0));
     }
@@ -122,14 +122,16 @@ pub unsafe trait Portable: Sized + Send + 'static {
         let _ = ties;
     }
 
-    /// Shows of what types the parts of a value are, and the objects that it owns, or says that dropping it is more than dropping those
-    /// ([`Glue::own`]): then it is dropped where its owner drops it, and what is another rank's comes there before. The others are dropped where
-    /// they are, without being fetched. Not asked of types that have nothing to drop.
+    /// Visits the types of a value's parts, and of the objects that it owns, or declares that dropping it is
+    /// more than dropping those ([`Glue::own`]): then it is dropped by its owner, and a remote one comes
+    /// there before. All others are dropped in place, without being fetched. Not asked of types that have
+    /// nothing to drop.
     fn glue(glue: &mut Glue) {
         glue.own();
     }
 
-    /// Says how values lie in memory: of what they are made of, and have boxes of, beyond the type's name and size.
+    /// Describes the memory layout of values: of their parts, and of the objects in their boxes, beyond the
+    /// type's name and size.
     fn describe(layout: &mut Layout) {
         layout.begin::<Self>();
     }
@@ -162,7 +164,7 @@ pub unsafe trait Portable: Sized + Send + 'static {
     note = "derive `Shareable`, too, for a type of your own, or write `DBox::get_mut` and `into_inner` where only its owner looks at it; what changes while others have it is a `DMutex` or a `DAtomicU64` of `vgas_objects::sync`, and all else is written through `DBox::get_mut`"
 )]
 pub unsafe trait Shareable: Portable + Sync {
-    /// For the derive: does nothing, and cannot be compiled where a part is not shareable.
+    /// For the derive: a no-op that does not compile if a part is not shareable.
     #[doc(hidden)]
     fn check(&self) {}
 }

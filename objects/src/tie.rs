@@ -112,8 +112,8 @@ mod tests {
         maybe: Option<(bool, TBox<Leaf>)>,
     }
 
-    /// Goal: ties in fields, tuples, arrays and options are where their words are, recursive types are one type, and what cannot be known
-    /// without looking at a value is left out.
+    /// Goal: ties in fields, tuples, arrays and options are where their words are, recursive types are one
+    /// type, and values whose ties depend on their content are left out.
     #[test]
     fn ties_are_where_words_are() {
         let types = Ties::of::<Node<u32>>();

@@ -75,7 +75,7 @@ impl fmt::Debug for Word {
 
 /// Representation of a box: 16 bytes, even in an `Option`.
 ///
-/// The extension is 0, or what one rank has found out for itself: its number plus 1 in the upper 16 bits, and the address of its
+/// The extension is 0, or one rank's note: its number plus 1 in the upper 16 bits, and the address of its
 /// copy. Others take it for 0, and it is made 0 where bytes arrive.
 #[derive(Debug)]
 #[repr(C)]

@@ -1,14 +1,14 @@
-//! The colour protocol, as a table: what becomes of a slot of the heap, and of the word that means it.
+//! The colour protocol, as a table: the transitions of a slot of the heap, and of the word that means it.
 //!
 //! The heap asks [`step`], and the walk in `walk.rs` asks the same function in every order that two objects,
 //! three nodes and their messages can come to. The walk showed these rules necessary, beyond DRust §4.1.1:
 //!
-//! * **The colours of a slot go on** when it is freed and used again. Unused copies stay findable until they
-//!   are evicted, so a new object at an old address must not begin at an old colour.
+//! * **The colours of a slot continue** when it is freed and used again. Unused copies stay findable until
+//!   they are evicted, so a new object at an old address must not begin at an old colour.
 //! * **A slot whose colours are used up retires** until no node has a copy from it.
 //! * **Writing changes the colour only if the value was served** to another rank since the colour was taken: otherwise a loop that writes
 //!   would move its object every 65,536 times. It changes when the mutable borrow *begins*, since plain `&mut` has no end that could be seen.
-//! * **A copy is published only by a live borrow**: what arrives after it has been torn by the next write, perhaps.
+//! * **A copy is published only by a live borrow**: a later arrival may have been torn by the next write.
 //! * **A part is written under its whole**: a thread that changes a child has borrowed the parent mutably, so
 //!   the parent's word changes as well.
 //!
@@ -68,7 +68,7 @@ pub enum Outcome {
     Move,
 }
 
-/// One row of the table; none where the event is refused: a peer's mistake, or the caller's.
+/// One row of the table; none if the event is refused: a peer's mistake, or the caller's.
 pub fn step(slot: Slot, event: Event, last: Colour) -> Option<(Slot, Outcome)> {
     use Outcome::{Move, Stays, Takes};
     Some(match (slot, event) {

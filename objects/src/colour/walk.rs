@@ -1,12 +1,12 @@
-//! Goal: every read returns the latest value. Method: every state that objects can come to is visited, until
-//! there is no new one, with two colours, and with copies, requests and evictions on every node: an object on
-//! three nodes, of which two have a slot; a parent and its child on two nodes of three slots, and, with one
-//! colour, on three nodes of two; an object on one node and two ranks of another, which read each other's
-//! copies; and a slot that retires and is asked about by messages. Then each rule is broken in turn, and one
-//! of the walks must find it. Backups have a walk of their own (`walk_of_backups.rs`).
+//! Goal: every read returns the latest value. Method: every reachable state is visited, with two colours, and
+//! with copies, requests and evictions on every node: an object on three nodes, two of which have a slot; a
+//! parent and its child on two nodes of three slots, and, with one colour, on three nodes of two; an object
+//! on one node and two ranks of another, which read each other's copies; and a slot that retires and is asked
+//! about by messages. Then each rule is broken in turn, and one of the walks must find it. Backups have a
+//! walk of their own (`walk_of_backups.rs`).
 //!
-//! A copy is *fresh* while its bytes are those of the object. That is what a state has instead of values, so that there are finitely
-//! many. The latest value of the parent contains the child's word.
+//! A copy is *fresh* while its bytes are those of the object. A state has this instead of values, so that
+//! there are finitely many. The latest value of the parent contains the child's word.
 
 use super::*;
 use rustc_hash::FxHashSet;
@@ -52,7 +52,7 @@ impl Scope {
     }
 }
 
-/// More states than either has: where the walk has lost its bound, it ends before the machine does.
+/// More states than either has: if the walk loses its bound, it ends before the machine does.
 const STATES_MAX: usize = 4_000_000;
 
 /// A rule that is broken.
@@ -60,7 +60,7 @@ const STATES_MAX: usize = 4_000_000;
 enum Fault {
     /// A new object begins with colour 0: the paper's text.
     ColourRestarts,
-    /// Writing leaves the colour of what was served.
+    /// Writing keeps the colour of a served object.
     BumpSkipped,
     /// The home does not note that it served.
     ServedForgotten,
@@ -78,11 +78,11 @@ enum Fault {
     EvictedHeld,
     /// The child is written while the parent's word stays.
     ChildAlone,
-    /// A peer hands on what it has under the address, whatever the colour.
+    /// A peer forwards its copy at the address, whatever the colour.
     HintUnchecked,
     /// The label of a copy is looked at before its bytes are taken, and not after.
     LabelLookedAtOnce,
-    /// A home that knows of a copy takes the slot for marked, also when it has begun again since.
+    /// A home that knows of a copy takes the slot for marked, even after it has begun again.
     MarkSkippedByHint,
     /// The keeper of a copy evicts it while a rank of its node reads it.
     EvictedFromMate,
@@ -151,7 +151,7 @@ impl State {
         self.borrows.iter().flatten().any(Option::is_some)
     }
 
-    /// Its bytes are about to change, or are no more: copies of it are others now, and what was in flight is.
+    /// Its bytes are about to change, or are gone: copies of it are stale, and so are those in flight.
     fn stale(&mut self, object: usize) {
         let Some(name) = self.objects[object] else { return };
         for node in 0..NODES {
@@ -472,7 +472,7 @@ impl State {
     }
 }
 
-/// All states, or what goes wrong.
+/// Visits all states; returns their number, or the violation.
 fn explore(scope: Scope, fault: Option<Fault>) -> Result<usize, String> {
     visit(State::first(scope), fault.is_some(), |state| state.next(scope, fault))
 }

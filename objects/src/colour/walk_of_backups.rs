@@ -70,7 +70,7 @@ struct State {
     new: Option<Name>,
     is_passed: bool,
     together: Collective,
-    /// A slot was replaced by this node, which has come out of so many meetings since.
+    /// A slot was replaced by this node, which has left this number of meetings since.
     parked: [Option<(usize, u8)>; SLOTS],
     /// The words that the first node's backup notes for its slots, and whether the bytes there are right.
     backup: [Option<(Colour, bool)>; SLOTS],

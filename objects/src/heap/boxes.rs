@@ -19,14 +19,14 @@ use std::panic::Location;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use vgas::Rank;
 
-/// An owned object of the global heap (DRust §4.1.1): like a `Box`, unique, moved by moving the box, and freed with it. 16 bytes,
-/// also in an `Option`.
+/// An owned object of the global heap (DRust §4.1.1): like a `Box`, unique, moved by moving the box, and
+/// freed with it. 16 bytes, even in an `Option`.
 ///
 /// Reading brings a copy to this rank if the object is remote; the copy is found again until the object is
 /// written. Writing brings the object itself. Neither sends a message if what it wants is here.
 ///
-/// `Deref` and `DerefMut` panic where an object cannot be had: [`DBox::try_read`] and [`DBox::try_write`] say why instead. Not from
-/// handlers of active messages, which must not wait.
+/// `Deref` and `DerefMut` panic where an object cannot be reached: [`DBox::try_read`] and [`DBox::try_write`]
+/// say why instead. Not from handlers of active messages, which must not wait.
 ///
 /// ```
 /// use vgas_objects::{DBox, Portable, Shareable};
@@ -138,12 +138,14 @@ impl<T: Portable> DBox<T> {
         this.link.word
     }
 
-    /// Places a value in this rank's partition; where that is full, and tasks are run ([`Objects::run`](crate::Objects::run)), in that of the
-    /// rank that has most room: a message and its answer, and a put. An eighth of each partition is for copies as long as there is room elsewhere.
-    /// With [`HeapOptions::replicas`](crate::HeapOptions::replicas), values stay on their rank.
+    /// Places a value in this rank's partition; if that is full, and tasks are run
+    /// ([`Objects::run`](crate::Objects::run)), in that of the rank with the most room: a message and its
+    /// answer, and a put. An eighth of each partition is for copies as long as there is room elsewhere. With
+    /// [`HeapOptions::replicas`](crate::HeapOptions::replicas), values stay on their rank.
     ///
     /// # Panics
-    /// When no room is left, as [`Box::new`] ends then; [`DBox::try_new`] gives the value back instead. And where there is no heap.
+    /// If no room is left, as [`Box::new`] ends then; [`DBox::try_new`] gives the value back instead. And if
+    /// there is no heap.
     #[track_caller]
     pub fn new(mut value: T) -> Self {
         // Not by way of `try_new`: a value may be large, and each result that has it is another copy on the stack of a debug build.
@@ -180,8 +182,8 @@ impl<T: Portable> DBox<T> {
         }
     }
 
-    /// Places the value of a std box as [`DBox::new`] does. It goes from there to its place, and never onto the stack: for values of megabytes. As
-    /// `From`, where there may be no room.
+    /// Places the value of a std box as [`DBox::new`] does. It goes from there to its place, and never onto
+    /// the stack: for values of megabytes. As `From`, but there may be no room.
     ///
     /// ```no_run
     /// # use vgas_objects::{DBox, ObjectError};
@@ -236,7 +238,7 @@ impl<T: Portable> DBox<T> {
         Self::of(word)
     }
 
-    /// Its word: where the object is, and in which colour.
+    /// Returns its word: the object's address and colour.
     pub fn word(this: &Self) -> Word {
         this.link.word
     }
@@ -246,10 +248,10 @@ impl<T: Portable> DBox<T> {
         heap().ok().map(|heap| heap.locate(this.link.word.address()).rank)
     }
 
-    /// The value, for writing, also of types that others cannot read. As [`DerefMut`].
+    /// Returns the value, for writing, even of types that other ranks cannot read. As [`DerefMut`].
     ///
     /// # Panics
-    /// When the object cannot be had.
+    /// If the object cannot be reached.
     #[inline]
     #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {
@@ -263,7 +265,7 @@ impl<T: Portable> DBox<T> {
     /// Takes the value out of the heap. A value of megabytes does better with [`DBox::into_std_box`].
     ///
     /// # Panics
-    /// If the object cannot be had; it then stays in place without an owner.
+    /// If the object cannot be reached; it then stays in place without an owner.
     #[track_caller]
     pub fn into_inner(self) -> T {
         let word = self.into_word();
@@ -364,8 +366,8 @@ fn take_boxed<T: Portable>(heap: &Heap, word: Word) -> Result<Box<T>, ObjectErro
     Ok(unsafe { value.assume_init() })
 }
 
-/// Drops an object that is to be dropped as a copy of its bytes: another rank has it, or a backup must find it as it is. Lost with its rank, and the
-/// job, if it cannot be had.
+/// Drops an object that is to be dropped as a copy of its bytes: another rank has it, or a backup must find
+/// it as it is. Lost with its rank, and the job, if it cannot be reached.
 #[cold]
 #[inline(never)]
 fn drop_moved<T: Portable>(heap: &Heap, word: Word) {
@@ -382,7 +384,7 @@ impl<T: Shareable> DBox<T> {
     /// Borrows the object for reading: a copy, if another rank has it.
     ///
     /// # Panics
-    /// When the object cannot be had.
+    /// If the object cannot be reached.
     #[track_caller]
     pub fn read(&self) -> Ref<'_, T> {
         had(self.try_read())
@@ -391,7 +393,7 @@ impl<T: Shareable> DBox<T> {
     /// [`DBox::read`].
     ///
     /// # Errors
-    /// When the object cannot be had, or there is no room for a copy.
+    /// If the object cannot be reached, or there is no room for a copy.
     #[track_caller]
     pub fn try_read(&self) -> Result<Ref<'_, T>, ObjectError> {
         let here = Location::caller();
@@ -401,7 +403,7 @@ impl<T: Shareable> DBox<T> {
     /// Borrows the object for writing: it is this rank's then.
     ///
     /// # Panics
-    /// When the object cannot be had.
+    /// If the object cannot be reached.
     #[track_caller]
     pub fn write(&mut self) -> MutRef<'_, T> {
         had(self.try_write())
@@ -410,7 +412,7 @@ impl<T: Shareable> DBox<T> {
     /// [`DBox::write`].
     ///
     /// # Errors
-    /// When the object cannot be had, or there is no room for it.
+    /// If the object cannot be reached, or there is no room for it.
     #[track_caller]
     pub fn try_write(&mut self) -> Result<MutRef<'_, T>, ObjectError> {
         let here = Location::caller();

@@ -35,7 +35,8 @@ impl<T: Portable> DBox<T> {
     /// ```
     ///
     /// # Panics
-    /// When one of them cannot be had, or there is no room; [`DBox::try_bring_all`] says which instead.
+    /// If one of them cannot be reached, or there is no room; [`DBox::try_bring_all`] returns the error
+    /// instead.
     #[track_caller]
     pub fn bring_all<'b>(boxes: impl IntoIterator<Item = &'b mut Self>) {
         if let Err(why) = Self::try_bring_all(boxes) {
@@ -46,8 +47,8 @@ impl<T: Portable> DBox<T> {
     /// [`DBox::bring_all`].
     ///
     /// # Errors
-    /// When one of them cannot be had, or there is no room for it: says which, and why. Others may have been brought; all stay owned by
-    /// their boxes.
+    /// If one of them cannot be reached, or there is no room for it: the error names it, and the cause.
+    /// Others may have been brought; all stay owned by their boxes.
     #[track_caller]
     pub fn try_bring_all<'b>(boxes: impl IntoIterator<Item = &'b mut Self>) -> Result<(), NotRead> {
         let wanted = boxes
@@ -74,7 +75,8 @@ impl<T: Portable> DVec<T> {
     /// ```
     ///
     /// # Panics
-    /// When one of them cannot be had, or there is no room; [`DVec::try_bring_all`] says which instead.
+    /// If one of them cannot be reached, or there is no room; [`DVec::try_bring_all`] returns the error
+    /// instead.
     #[track_caller]
     pub fn bring_all<'v>(rows: impl IntoIterator<Item = &'v mut Self>) {
         if let Err(why) = Self::try_bring_all(rows) {
@@ -85,8 +87,8 @@ impl<T: Portable> DVec<T> {
     /// [`DVec::bring_all`].
     ///
     /// # Errors
-    /// When one of them cannot be had, or there is no room for it: says which, and why. Others may have been brought; all stay as they
-    /// were otherwise.
+    /// If one of them cannot be reached, or there is no room for it: the error names it, and the cause.
+    /// Others may have been brought; all stay as they were otherwise.
     #[track_caller]
     pub fn try_bring_all<'v>(rows: impl IntoIterator<Item = &'v mut Self>) -> Result<(), NotRead> {
         let wanted = rows.into_iter().enumerate().filter_map(|(at, row)| {

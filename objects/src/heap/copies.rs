@@ -3,8 +3,9 @@
 //! A copy is found as long as it is there, whether used or not: its word is only ever borrowed while it means
 //! these bytes ([`crate::colour`]). A thread that arrives while a copy is being fetched waits for it.
 //!
-//! Most copies lie in this rank's own partition; where that is full, in memory beside it ([`super::overflow`]). A large one may lie in that of another rank of the node, which keeps it
-//! ([`super::shared`]): then this rank is one of its users as long as it counts uses itself, and forgets it with the last.
+//! Most copies lie in this rank's own partition; if that is full, in memory beside it ([`super::overflow`]).
+//! A large one may lie in that of another rank of the node, which keeps it ([`super::shared`]): then this
+//! rank is one of its users as long as it counts uses itself, and forgets it with the last.
 
 use super::error::ObjectError;
 use super::shared::Shared;
@@ -26,7 +27,7 @@ pub(super) struct Copy {
     pub class: Class,
     /// Bytes of its values.
     pub bytes: usize,
-    /// None where its type has none.
+    /// None if its type has none.
     pub links: Option<Links>,
     /// The name of its type.
     pub name: fn() -> &'static str,
@@ -54,7 +55,7 @@ struct Entry {
     was_used: bool,
 }
 
-/// More words of copies that are gone may be among the idle ones than there are copies, by so many.
+/// Number by which the words of evicted copies in the idle list may exceed the copies.
 const IDLE_SPARE: usize = 1024;
 
 #[derive(Debug, Default)]

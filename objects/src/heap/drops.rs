@@ -1,9 +1,9 @@
-//! Drops where the objects are: a value whose drop is only glue ([`crate::glue`]) is dropped by the rank that has it, which hears of many by one
-//! message.
+//! Drops on the objects' ranks: a value whose drop is only glue ([`crate::glue`]) is dropped by the rank that
+//! has it, which is told of many by one message.
 //!
-//! Messages go from rank to rank, and say of each object its word, the number of its type, and how many
-//! values are in a row. Handlers only put that into a queue; what is in it, the rank drops where it looks for
-//! what others have freed. Objects that these own elsewhere are dropped the same way.
+//! Messages go from rank to rank, and give for each object its word, the number of its type, and the number
+//! of values in a row. Handlers only put them into a queue; the rank drops the queued values where it
+//! collects slots freed by others. Objects that these own elsewhere are dropped the same way.
 //!
 //! Heaps with replicas do without: there a value stays unchanged until no rank has its word, and is dropped
 //! as a copy of its bytes.
@@ -17,14 +17,15 @@
 //! (`linked.rs`): ranks run one program, and a message has an entry's number, never an address. A number, a
 //! size or a word that does not match an object here is an error that names the sender.
 //!
-//! *Depth.* While a rank drops what others have let go of, what it comes upon of its own waits in a list of
-//! the thread's, so that a long list of objects takes no more stack than a short one. When an owner drops its
-//! own values, those more than [`DEPTH_MAX`] boxes deep wait in another list until the first box is dropped,
-//! if their drop is only glue: the order is then unobservable. Drops that the program has written run within
+//! *Depth.* While a rank drops values for others, its own values that it comes upon wait in a list of the
+//! thread's, so that a long list of objects takes no more stack than a short one. When an owner drops its own
+//! values, those more than [`DEPTH_MAX`] boxes deep wait in another list until the first box is dropped, if
+//! their drop is only glue: the order is then unobservable. Drops that the program has written run within
 //! each other, in std's order, and take as much stack.
 //!
-//! *Rest.* Each rank counts what it has let go of and what it has dropped. While all are in a barrier, nothing is on its way, and nothing is left to do, if
-//! and only if both are the same, summed over all ranks ([`Objects::barrier`](super::Objects::barrier)).
+//! *Termination.* Each rank counts the values that it has let go of and those that it has dropped. While all
+//! are in a barrier, nothing is on its way, and nothing is left to do, if and only if both are the same,
+//! summed over all ranks ([`Objects::barrier`](super::Objects::barrier)).
 
 use super::error::ObjectError;
 use super::hooks::Hooks;
@@ -49,7 +50,7 @@ use vgas::{Arrived, Rank, Runtime, Token};
 /// The handler's index among libraries' (CONTRIBUTING.md).
 const HANDLER: u8 = 113;
 
-/// Objects that are dropped where others are placed, at most, unless room is needed.
+/// Most objects dropped for others at each allocation, unless room is needed.
 pub(super) const DROPS_MOST: usize = 1024;
 
 /// So many reads that were given up are looked at whether they are over.
@@ -58,7 +59,7 @@ const GIVEN_UP_MIN: usize = 64;
 /// Boxes within each other that are dropped on the stack, beyond which they wait, if they can.
 const DEPTH_MAX: u32 = 64;
 
-/// Bytes of what a message says of an object.
+/// Bytes of an object in a message.
 const ENTRY_BYTES: usize = 16;
 
 /// Drop information of a type whose values may be dropped for other ranks.
@@ -70,7 +71,7 @@ struct Kind {
     id: TypeId,
     /// Only these are.
     is_glue: bool,
-    /// Drops so many values in a row that begin there.
+    /// Drops `count` values in a row that begin there.
     drop: unsafe fn(u64, usize),
 }
 
@@ -96,7 +97,7 @@ fn kind_of<T: Portable>() -> Kind {
 }
 
 /// # Safety
-/// There are so many values of this type, which are the caller's, and are not used again.
+/// There are `count` values of this type, which are the caller's, and are not used again.
 unsafe fn drop_values<T>(address: u64, count: usize) {
     let values = with_exposed_provenance_mut::<T>(address as usize);
     // SAFETY: the caller's promise.
@@ -188,7 +189,7 @@ impl Dropped {
 /// A rank's drops of remote objects, and other ranks' drops of its own.
 #[derive(Default)]
 pub(super) struct Drops {
-    /// By rank: what is to be dropped there, and how many bytes these have.
+    /// By rank: the values to drop there, and their total bytes.
     leaving: Mutex<FxHashMap<Rank, (Vec<Dropped>, usize)>>,
     /// Number of these.
     leaving_count: AtomicUsize,
@@ -256,8 +257,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 thread_local! {
-    /// True while this thread drops values that other ranks have let go of. Asked by all drops, also of what
-    /// a thread has at its end.
+    /// True while this thread drops values that other ranks have let go of. Asked by all drops, even those at
+    /// a thread's end.
     static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
     /// Own values that it is to drop then.
     static LEFT: RefCell<Vec<Dropped>> = const { RefCell::new(Vec::new()) };
@@ -269,7 +270,8 @@ pub(crate) fn is_dropping() -> bool {
     IS_DROPPING.get()
 }
 
-/// Leaves own values of this type to the list, where this thread drops what others have let go of; false: the caller is to drop them.
+/// Leaves own values of this type to the list, while this thread drops values for others; false: the caller
+/// is to drop them.
 #[inline]
 pub(super) fn leave<T: Portable>(word: Word, count: u64) -> bool {
     if !is_dropping() {
@@ -287,7 +289,7 @@ thread_local! {
     static DEEP: RefCell<Vec<(Word, u64, DropFn)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Drops so many values of some type in a row, and frees their slot.
+/// Drops this number of values of some type in a row, and frees their slot.
 type DropFn = fn(Word, u64);
 
 /// One more box or row that this thread drops on the stack. With the first of them end those that wait.
@@ -316,7 +318,7 @@ fn waits<T: Portable>(word: Word, count: u64, drops: DropFn) -> bool {
 impl Drop for Level {
     #[inline]
     fn drop(&mut self) {
-        /// Also where what ends with a counted value panics: what waits then goes with the next box.
+        /// Runs even if a drop of a counted value panics: the waiting values go with the next box.
         struct Leave(u32);
         impl Drop for Leave {
             fn drop(&mut self) {
@@ -335,8 +337,9 @@ impl Drop for Level {
     }
 }
 
-/// Drops own values that another rank has let go of, and what of this rank's these own, one after the other. Each is looked for before: bytes that
-/// are not of the type which that rank has named may name anything.
+/// Drops own values that another rank has let go of, and this rank's values that these own, one after the
+/// other. Each is looked for before: bytes that are not of the type which that rank has named may name
+/// anything.
 ///
 /// # Safety
 /// The values are the caller's: in slots of this partition that no other code uses.
@@ -412,8 +415,8 @@ impl Heap {
         self.drops.come_count.load(Ordering::SeqCst) > 0
     }
 
-    /// Drops what others have let go of, the oldest first, so many at most. If another thread does, nothing, unless all are to be dropped: then this
-    /// one goes on when that has ended.
+    /// Drops values that others have let go of, the oldest first, at most `most`. If another thread is doing
+    /// so, it does nothing, unless all are to be dropped: then it continues when that has ended.
     pub(super) fn drop_come(&self, most: usize) -> Result<(), ObjectError> {
         // A thread that ends has no list any more.
         if !self.has_come() || is_dropping() || LEFT.try_with(|_| ()).is_err() {
@@ -509,7 +512,7 @@ impl Heap {
         self.drops.leaving_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Tells all ranks what this one has let go of. Cheap where there is nothing.
+    /// Tells all ranks what this one has let go of. Cheap if there is nothing.
     pub(super) fn send_all_drops(&self) -> Result<(), ObjectError> {
         if !self.has_drops() || self.runtime.messages().in_handler() {
             return Ok(());
@@ -581,7 +584,7 @@ pub(crate) fn drop_for_others() {
     }
 }
 
-/// Any bytes as a message: what is understood is what was said, of types that are dropped for others. 0 is the number of one that is.
+/// Decodes any bytes as a message, and checks that it round-trips, with types that are dropped for others.
 #[cfg(any(test, fuzzing))]
 pub(super) fn any_message(bytes: &[u8]) {
     let number = number_of::<super::DBox<super::DBox<u64>>>().expect("its drop is glue");

@@ -1,8 +1,9 @@
-//! Room on other ranks, for values of one whose partition is full: local first, else where there is most room.
+//! Room on other ranks, for values of a rank whose partition is full: local first, else on the rank with the
+//! most room.
 //!
 //! A rank knows the others' free room from their last answers, and asks the rank with the most: a value costs
 //! a message and its answer, and the put of its bytes. The watch of the other rank answers ([`crate::task`]),
-//! also while its workers compute.
+//! even while its workers compute.
 //!
 //! Values may take a little less than the whole partition while there is room elsewhere: the rest is for
 //! copies, without which remote objects could not be read.
@@ -17,7 +18,7 @@ use std::cmp::Reverse;
 use std::sync::{Mutex, PoisonError};
 use vgas::Rank;
 
-/// One part of so many of a partition is for copies.
+/// One part in this number of a partition is for copies.
 const SPARE_SHARE: u64 = 8;
 
 /// A rank's view of the other ranks' room.
@@ -117,7 +118,7 @@ impl Heap {
         }
     }
 
-    /// A slot of the rank that has most room, or how many were asked in vain.
+    /// Allocates a slot of the rank with the most room; or returns the number of ranks asked in vain.
     fn place_elsewhere(&self, class: Class) -> Result<Result<Word, u32>, ObjectError> {
         let (me, ranks) = (self.runtime.rank(), self.runtime.ranks());
         let mut order: Vec<(Reverse<u32>, Rank)> = {

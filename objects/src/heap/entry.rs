@@ -1,4 +1,4 @@
-//! [`Entry`]: what is, or may be, at a key of a [`DMap`](super::DMap), which is looked for once.
+//! [`Entry`]: the value, or its future place, at a key of a [`DMap`](super::DMap), which is looked up once.
 
 use super::map::{Bucket, KeyHash, take_at};
 use crate::Portable;
@@ -7,7 +7,7 @@ use std::fmt;
 /// The value at a key of a [`DMap`](super::DMap), or the place for it: [`DMap::entry`](super::DMap::entry).
 /// The map is here as long as there is one.
 ///
-/// As std's, it panics only where the user's own code does: room for one more key was made before.
+/// As std's, it panics only if the user's own code does: room for one more key was made before.
 pub enum Entry<'m, K: Portable, V: Portable> {
     /// Something is.
     Occupied(OccupiedEntry<'m, K, V>),
@@ -106,7 +106,7 @@ impl<'m, K: Portable, V: Portable> OccupiedEntry<'m, K, V> {
         value_of(&mut self.buckets[self.at])
     }
 
-    /// Sets what is there; what was.
+    /// Replaces the value; returns the old one.
     pub fn insert(&mut self, value: V) -> V {
         std::mem::replace(self.get_mut(), value)
     }
@@ -116,7 +116,7 @@ impl<'m, K: Portable, V: Portable> OccupiedEntry<'m, K, V> {
         self.remove_entry().1
     }
 
-    /// Takes the key, and what is there.
+    /// Takes the key and its value.
     pub fn remove_entry(self) -> (K, V) {
         match take_at(self.buckets, self.at) {
             Some(entry) => {

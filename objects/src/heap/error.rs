@@ -5,14 +5,14 @@ use std::fmt;
 use std::panic::Location;
 use vgas::{NodeId, Rank};
 
-/// An error of the heap. As `Debug`, too, it says what happened: what `main` returns is printed so.
+/// An error of the heap. `Debug` prints the message, too, for `main` prints its error so.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
     /// There is no room for it.
     #[error(transparent)]
     Full(#[from] Full),
-    /// An object cannot be had from where it is.
+    /// An object cannot be reached from where it is.
     #[error(transparent)]
     Lost(Box<LostObject>),
     /// A remote rank freed a word that is no object here.
@@ -47,7 +47,7 @@ pub enum ObjectError {
     NoHeap,
 }
 
-/// An object that cannot be had from where it is: its rank's node is gone, or cannot read it.
+/// An object that cannot be reached from where it is: its rank's node is gone, or cannot read it.
 #[derive(Debug, thiserror::Error)]
 #[error("the {type_name} at {address:#x}, which {rank} on {node} has, cannot be had{}: {why}", wanted(*at))]
 #[non_exhaustive]

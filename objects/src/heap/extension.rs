@@ -12,7 +12,8 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(feature = "loom"))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Notes where the copy is that was held for this link. Another thread may have come first: one of both uses ends.
+/// Notes the place of the copy that was held for this link. Another thread may have come first: one of both
+/// uses ends.
 pub(super) fn note(copies: &Copies, extension: &AtomicU64, word: Word, tag: u64, address: u64) {
     let noted = tag << 48 | address;
     // Anything else is from an earlier job.
@@ -21,7 +22,7 @@ pub(super) fn note(copies: &Copies, extension: &AtomicU64, word: Word, tag: u64,
     }
 }
 
-/// Takes back what was noted, and ends the use that it stands for: none where it is the object itself.
+/// Takes back the note, and ends the use that it stands for: none if it is the object itself.
 pub(super) fn take(copies: &Copies, extension: &AtomicU64, word: Word, tag: u64, may_release: bool) {
     let noted = extension.swap(0, Ordering::AcqRel);
     let is_in_place = noted & ADDRESS_MASK == word.address();

@@ -34,7 +34,7 @@ const PARTS_MAX: usize = 8;
 /// Most lists that are in flight.
 const LISTS_MAX: usize = 32;
 
-/// Requests in flight, answered in order, each with a note of what it asks for.
+/// Requests in flight, answered in order, each with a note of its subject.
 struct InFlight<'h, W> {
     runtime: &'h Runtime,
     /// The oldest: mostly the only one.
@@ -224,8 +224,9 @@ impl Heap {
         read_at(self.locate(word.address()), shape.bytes, served, copy)
     }
 
-    /// Returns the copy that an object's bytes become at this address. Homes may forward other readers to it; none if it is no copy in this rank's
-    /// partition, and where the node that readers are forwarded to may be lost.
+    /// Returns the copy that an object's bytes become at this address. Homes may forward other readers to it;
+    /// none if it is no copy in this rank's partition, or if the node that readers are forwarded to may be
+    /// lost.
     pub(super) fn copy_at(&self, word: Word, address: u64) -> Option<CopyAt> {
         let offset = OWN.offset_of(address).filter(|_| self.may_hand_on())?;
         Some(CopyAt { word: word.bits(), rank: self.runtime.rank().0, offset })
@@ -365,7 +366,7 @@ impl Heap {
         list.into_iter().zip(found).try_for_each(|((target, note), bytes)| each(target, note, bytes))
     }
 
-    /// Returns the error for an object that cannot be had.
+    /// Returns the error for an object that cannot be reached.
     pub(super) fn lost(&self, word: Word, shape: &Shape, why: vgas::Error) -> ObjectError {
         let rank = self.locate(word.address()).rank;
         let node = self.runtime.layout().node_of(rank);

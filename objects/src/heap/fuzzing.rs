@@ -21,8 +21,8 @@ struct Node {
 }
 
 /// Decodes a home's answer to a request for a number of [`Node`]s, with their tied objects, as the first byte
-/// says. Whatever it is, what is taken of it has as many bytes as its type, and is what was asked for, or is
-/// tied to what is taken.
+/// says. Checks that each object taken from it has as many bytes as its type, and was requested, or is tied
+/// to one taken.
 pub(crate) fn found(bytes: &[u8]) {
     let Some((&asked, rest)) = bytes.split_first() else { return };
     let Some((answer, _)) = travelled::<Answer>(rest) else { return };

@@ -38,7 +38,7 @@ pub(super) struct FoundGroup {
     types: &'static [Tied],
     /// The bytes of the objects that were asked for, where they could be had.
     pub first: Vec<Option<Vec<u8>>>,
-    /// Those of what is tied to them, by their words.
+    /// Bytes of the tied objects, by their words.
     tied: FxHashMap<u64, Vec<u8>>,
 }
 
@@ -58,8 +58,8 @@ impl Heap {
         }
     }
 
-    /// Reads an object of another node, and what is tied to it, after they were marked if they stay (`served` is where the word of the
-    /// object's slot is). None where it does not come in this way.
+    /// Reads an object of another node, with its ties, after they were marked if they stay (`served` is the
+    /// offset of the word of the object's slot). None if it does not come in this way.
     pub(super) fn read_group(
         &self,
         word: Word,
@@ -84,7 +84,7 @@ impl Heap {
         Ok(found.filter(|found| found.first.iter().all(Option::is_some)))
     }
 
-    /// Keeps copies of what has come with objects. A later use finds them; no caller waits.
+    /// Keeps copies of the objects that have come with others. A later use finds them; no caller waits.
     pub(super) fn keep_tied(&self, found: &FoundGroup) {
         let first = found.first.iter().flatten().map(|bytes| ((), &bytes[..])).collect();
         found.follow(first, |(), _, tied, word, bytes| {
@@ -113,8 +113,8 @@ impl Heap {
         });
     }
 
-    /// Writes an object that has moved here, and what has come with it, into slots of this rank; yields what [`Shape::scrub`] has found of
-    /// the object itself. The slots that the others have left are freed.
+    /// Writes an object that has moved here, and its ties, into slots of this rank; returns the notes that
+    /// [`Shape::scrub`] has found in the object itself. The old slots of the others are freed.
     pub(super) fn settle(
         &self,
         word: Word,

@@ -1,4 +1,4 @@
-//! The first words of a partition: what a later job must know of it. The first of all is the list of what others have freed.
+//! The first words of a partition, for a later job. The first of all is the list of slots freed by others.
 
 use super::Heap;
 use super::error::ObjectError;
@@ -20,11 +20,11 @@ mod at {
     pub const JOBS: u64 = 32;
     pub const ROOTS: u64 = 40;
     pub const LIVE: u64 = 48;
-    /// And by how much the partition is smaller than the next multiple of [`super::SLACK_OF`].
+    /// Bytes by which the partition is smaller than the next multiple of [`super::SLACK_OF`].
     pub const USED: u64 = 56;
 }
 
-/// As large as a page can be: with what is missing to a multiple of it, the size of a partition follows from that of its pages.
+/// As large as a page can be: with the slack, the size of a partition follows from that of its pages.
 const SLACK_OF: u64 = 4 << 20;
 
 const _: () = assert!(at::USED + 8 <= HEAD_BYTES);
@@ -52,7 +52,7 @@ impl Head {
     /// Reads it through `word`, which gets offsets.
     ///
     /// # Errors
-    /// When the segment is something else.
+    /// If the segment is something else.
     pub fn read(word: impl Fn(u64) -> u64) -> Result<Self, ObjectError> {
         let kind = word(at::KIND);
         if kind != KIND {
@@ -80,7 +80,7 @@ impl Head {
         (bytes.next_multiple_of(SLACK_OF) - bytes) as u32
     }
 
-    /// Bytes of the partition, whose pages have so many; none where that cannot be.
+    /// Returns the size of the partition, from that of its pages; none if it is impossible.
     pub fn bytes_of(&self, of_pages: u64) -> Option<u64> {
         let slack = u64::from(self.slack);
         let bytes = (of_pages.checked_add(slack)? / SLACK_OF * SLACK_OF).checked_sub(slack)?;
@@ -109,7 +109,7 @@ impl Head {
 /// Returns the tag of a rank's extensions: it differs by rank, and tags of earlier jobs mean nothing.
 ///
 /// # Errors
-/// When so many jobs have had the heap that the numbers are used up.
+/// If the heap has had so many jobs that the numbers are used up.
 pub(super) fn tag_of(rank: u32, ranks: u32, jobs: u32) -> Result<u64, ObjectError> {
     let first = u64::from(jobs) * u64::from(ranks);
     if first + u64::from(ranks) >= u64::from(u16::MAX) {
@@ -124,7 +124,7 @@ pub(super) fn tag_of(rank: u32, ranks: u32, jobs: u32) -> Result<u64, ObjectErro
 mod tests {
     use super::*;
 
-    /// Goal: a heap of another format is refused by one line, and so is what is no heap.
+    /// Goal: a heap of another format is refused by one line, and so are bytes that are no heap.
     #[test]
     fn other_formats_are_refused() {
         for (kind, words) in [(*b"objects2", "another version of this library"), (*b"a letter", "not a heap")]

@@ -1,4 +1,4 @@
-//! The services of owned objects in the helpers of a job whose ranks others have started ([`vgas::started`]).
+//! The services of owned objects in the helpers of externally started jobs ([`vgas::started`]).
 
 use vgas::started::serve_helper;
 

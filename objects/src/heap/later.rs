@@ -73,7 +73,7 @@ impl<'b, T: Shareable> Future for Get<'b, T> {
     type Output = Result<Ref<'b, T>, ObjectError>;
 
     /// # Panics
-    /// When it was ready already.
+    /// If it was ready already.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let at = self.at;
         self.go_on(context).map_err(|error| error.for_call(at))

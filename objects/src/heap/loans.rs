@@ -1,5 +1,5 @@
-//! Loans: what this rank has of other nodes, to change it, until it gives it back: values that were lent to its tasks or by
-//! [`Objects::lend_mut`](super::Objects::lend_mut), and locks.
+//! Loans: values of other nodes that this rank may change until it gives them back: those lent to its tasks
+//! or by [`Objects::lend_mut`](super::Objects::lend_mut), and locks.
 //!
 //! If a node may be lost, the lender keeps the value as it was before, and the lock's home the value released
 //! last. Both are used again when the borrower is lost. Objects that the borrower took out of it and passed
@@ -7,8 +7,8 @@
 //! it (a message and its answer, once a loan), and the lender of a lost borrower does not use what may be
 //! elsewhere:
 //!
-//! * of a value that was lent, the links become *dead*: what they meant is [`ObjectError::Lost`](super::ObjectError::Lost) from then on, and dropping
-//!   them does nothing;
+//! * in a lent value, the links become *dead*: their objects are
+//!   [`ObjectError::Lost`](super::ObjectError::Lost) from then on, and dropping them is a no-op;
 //! * a lock is [`LockError::Given`](crate::sync::LockError::Given), and its value is never had again.
 //!
 //! A borrower that has passed on nothing leaves all as it was. Objects passed on are not tracked: they may
@@ -35,7 +35,7 @@ pub(crate) struct OpenLoan(u64);
 struct Loans {
     /// By number: how to notify the lender; none once that is done.
     open: FxHashMap<u64, Option<Notify>>,
-    /// Words of objects that this rank has lent, of which it was told.
+    /// Words of lent objects whose borrower has passed something on.
     given: FxHashSet<Word>,
 }
 
@@ -111,7 +111,7 @@ pub(super) fn take_given(word: Word) -> bool {
     loans(|loans| loans.given.remove(&word))
 }
 
-/// A word that no object ever has, of a rank of a node: what it means is lost with that.
+/// Returns a word that no object ever has, of a rank of a node: its object is lost with that.
 pub(super) fn dead_word(node: NodeId) -> Result<Word, ObjectError> {
     let heap = heap()?;
     let rank = heap.runtime.layout().ranks_of(node).start;
@@ -124,10 +124,10 @@ pub(super) fn is_dead(offset: u64) -> bool {
     offset < HEAD_BYTES
 }
 
-/// Makes all links of values dead, because a lost node may have passed on what they mean.
+/// Makes all links of values dead, because a lost node may have passed on their objects.
 ///
 /// # Safety
-/// There are values of so many bytes, with these links, and the caller has them mutably borrowed.
+/// There are values of this size, with these links, and the caller has them mutably borrowed.
 pub(crate) unsafe fn make_dead(
     at: usize,
     bytes: usize,

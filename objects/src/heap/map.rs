@@ -19,7 +19,8 @@ const LOOKED_AT: usize = 8;
 /// The fewest buckets of a map that has some.
 const BUCKETS_MIN: usize = 8;
 
-/// An owned map of the global heap: as a `HashMap`, with buckets in one [`DVec`], of which up to three quarters are used. 40 bytes.
+/// An owned map of the global heap: as a `HashMap`, with buckets in one [`DVec`], up to three quarters of
+/// them in use. 40 bytes.
 ///
 /// One rank has it: the one that wrote last. [`DMap::get`] brings the few buckets in which a key may be;
 /// iterating brings all; writing brings the map itself. All ranks of a job hash alike, without a secret: keys
@@ -65,7 +66,8 @@ const BUCKETS_MIN: usize = 8;
 /// ```
 #[derive(Portable, Shareable)]
 pub struct DMap<K: Portable, V: Portable> {
-    /// As many as a power of two, or none. A key is in the first that was free from where its hash points.
+    /// As many as a power of two, or none. A key is in the first bucket that was free from its hash's place
+    /// on.
     buckets: DVec<Bucket<K, V>>,
     len: usize,
 }
@@ -93,7 +95,7 @@ impl KeyHash {
         Self((hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(32))
     }
 
-    /// The bucket where the search for the key begins, of as many as the mask says.
+    /// Returns the bucket where the search for the key begins, among `mask + 1`.
     fn first(self, mask: usize) -> usize {
         self.0 as usize & mask
     }
@@ -176,7 +178,7 @@ impl<K: Portable, V: Portable> DMap<K, V> {
     /// Takes all keys and values, and the room that they had: the map is empty at once, whatever becomes of the iterator.
     ///
     /// # Panics
-    /// If they cannot be had; they are leaked then.
+    /// If they cannot be reached; they are leaked then.
     #[track_caller]
     pub fn drain(&mut self) -> DMapIter<K, V> {
         std::mem::take(self).into_iter()
@@ -185,7 +187,7 @@ impl<K: Portable, V: Portable> DMap<K, V> {
     /// All values, for writing: they move here. In no order that means anything.
     ///
     /// # Panics
-    /// When they cannot be had.
+    /// If they cannot be reached.
     #[track_caller]
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.iter_mut().map(|(_, value)| value)
@@ -194,7 +196,7 @@ impl<K: Portable, V: Portable> DMap<K, V> {
     /// Keys and values, for writing to the values: they move here. In no order that means anything.
     ///
     /// # Panics
-    /// When they cannot be had.
+    /// If they cannot be reached.
     #[track_caller]
     pub fn iter_mut(&mut self) -> DMapEntriesMut<'_, K, V> {
         DMapEntriesMut(self.buckets.as_mut_slice().iter_mut())
@@ -202,7 +204,7 @@ impl<K: Portable, V: Portable> DMap<K, V> {
 }
 
 impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
-    /// The bucket of a key, or the free one where it would be; the map is here then. It must have a free one.
+    /// Returns the bucket of a key, or the free one for it; the map is here then. It must have a free one.
     fn place<Q: Hash + Eq + ?Sized>(buckets: &[Bucket<K, V>], hash: KeyHash, key: &Q) -> (usize, bool)
     where
         K: Borrow<Q>,
@@ -218,10 +220,11 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
         }
     }
 
-    /// Without keys, with room for so many in this rank's partition.
+    /// Makes an empty map with room for `count` keys in this rank's partition.
     ///
     /// # Panics
-    /// When so much room is not left in one piece, or there is no heap; [`DMap::try_with_capacity`] says so instead.
+    /// If this much room is not left in one piece, or there is no heap; [`DMap::try_with_capacity`] returns
+    /// the error instead.
     #[track_caller]
     pub fn with_capacity(count: usize) -> Self {
         super::boxes::had(Self::try_with_capacity(count))
@@ -230,7 +233,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// [`DMap::with_capacity`].
     ///
     /// # Errors
-    /// When so much room is not left in one piece, or there is no heap.
+    /// If this much room is not left in one piece, or there is no heap.
     #[track_caller]
     pub fn try_with_capacity(count: usize) -> Result<Self, ObjectError> {
         let mut map = Self::new();
@@ -238,10 +241,10 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
         Ok(map)
     }
 
-    /// Has room for so many keys more: until there are as many, nothing that is inserted moves the others. The map moves here.
+    /// Makes room for `count` more keys: until then, no insertion moves the others. The map moves here.
     ///
     /// # Panics
-    /// As [`DMap::insert`]; [`DMap::try_reserve`] says why instead.
+    /// As [`DMap::insert`]; [`DMap::try_reserve`] returns the error instead.
     #[track_caller]
     pub fn reserve(&mut self, count: usize) {
         super::boxes::had(self.try_reserve(count));
@@ -250,7 +253,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// [`DMap::reserve`].
     ///
     /// # Errors
-    /// When so much room is not left in one piece, or the map cannot be had; it is as it was then.
+    /// If so much room is not left in one piece, or the map cannot be reached; it is as it was then.
     #[track_caller]
     pub fn try_reserve(&mut self, count: usize) -> Result<(), ObjectError> {
         let wanted = self.len.saturating_add(count);
@@ -272,7 +275,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
         self.try_have(2 * before)
     }
 
-    /// Has so many buckets, or more.
+    /// Grows to at least `count` buckets.
     #[track_caller]
     fn try_have(&mut self, count: usize) -> Result<(), ObjectError> {
         let count = count.max(BUCKETS_MIN).checked_next_power_of_two();
@@ -296,7 +299,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// Sets what is at a key: yields what was there.
     ///
     /// # Panics
-    /// When no room is left, or the map cannot be had; [`DMap::try_insert`] says why instead.
+    /// If no room is left, or the map cannot be reached; [`DMap::try_insert`] returns the error instead.
     #[track_caller]
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         super::boxes::had(self.try_insert(key, value))
@@ -305,7 +308,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// [`DMap::insert`].
     ///
     /// # Errors
-    /// When no room is left, or the map cannot be had: key and value are dropped then.
+    /// If no room is left, or the map cannot be reached: key and value are dropped then.
     #[track_caller]
     pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, ObjectError> {
         self.try_grow()?;
@@ -329,7 +332,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// ```
     ///
     /// # Panics
-    /// As [`DMap::insert`]; [`DMap::try_entry`] says why instead.
+    /// As [`DMap::insert`]; [`DMap::try_entry`] returns the error instead.
     #[track_caller]
     pub fn entry(&mut self, key: K) -> Entry<'_, K, V> {
         super::boxes::had(self.try_entry(key))
@@ -338,7 +341,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// [`DMap::entry`].
     ///
     /// # Errors
-    /// When no room is left, or the map cannot be had: the key is dropped then.
+    /// If no room is left, or the map cannot be reached: the key is dropped then.
     #[track_caller]
     pub fn try_entry(&mut self, key: K) -> Result<Entry<'_, K, V>, ObjectError> {
         self.try_grow()?;
@@ -364,7 +367,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// Returns the value at a key, for writing: the map moves here.
     ///
     /// # Panics
-    /// When it cannot be had; [`DMap::try_get_mut`] says why instead.
+    /// If it cannot be reached; [`DMap::try_get_mut`] returns the error instead.
     #[track_caller]
     pub fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
@@ -376,7 +379,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// [`DMap::get_mut`].
     ///
     /// # Errors
-    /// When the map cannot be had, or there is no room for it here.
+    /// If the map cannot be reached, or there is no room for it here.
     #[track_caller]
     pub fn try_get_mut<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Result<Option<&mut V>, ObjectError>
     where
@@ -393,7 +396,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// Takes what is at a key: the map moves here.
     ///
     /// # Panics
-    /// When it cannot be had; [`DMap::try_remove`] says why instead.
+    /// If it cannot be reached; [`DMap::try_remove`] returns the error instead.
     #[track_caller]
     pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
@@ -405,7 +408,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// [`DMap::remove`].
     ///
     /// # Errors
-    /// When the map cannot be had, or there is no room for it here.
+    /// If the map cannot be reached, or there is no room for it here.
     #[track_caller]
     pub fn try_remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Result<Option<V>, ObjectError>
     where
@@ -414,10 +417,10 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
         Ok(self.try_remove_entry(key)?.map(|(_key, value)| value))
     }
 
-    /// Takes a key, and what is at it: the map moves here.
+    /// Takes a key and its value: the map moves here.
     ///
     /// # Panics
-    /// When it cannot be had; [`DMap::try_remove_entry`] says why instead.
+    /// If it cannot be reached; [`DMap::try_remove_entry`] returns the error instead.
     #[track_caller]
     pub fn remove_entry<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
     where
@@ -429,7 +432,7 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
     /// [`DMap::remove_entry`].
     ///
     /// # Errors
-    /// When the map cannot be had, or there is no room for it here.
+    /// If the map cannot be reached, or there is no room for it here.
     #[track_caller]
     pub fn try_remove_entry<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Result<Option<(K, V)>, ObjectError>
     where
@@ -445,10 +448,11 @@ impl<K: Portable + Hash + Eq, V: Portable> DMap<K, V> {
         Ok(taken)
     }
 
-    /// Drops all keys and values but those of which `is_kept` says yes: the map moves here. Should `is_kept` panic, all are still there.
+    /// Drops all keys and values for which `is_kept` returns false: the map moves here. Should `is_kept`
+    /// panic, all are still there.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// If it cannot be reached.
     #[track_caller]
     pub fn retain(&mut self, mut is_kept: impl FnMut(&K, &mut V) -> bool) {
         if self.len == 0 {
@@ -488,7 +492,7 @@ impl<K: Shareable + Hash + Eq, V: Shareable> DMap<K, V> {
     /// Returns the value at a key, for reading. For a remote map, this brings a few buckets.
     ///
     /// # Panics
-    /// When they cannot be had; [`DMap::try_get`] says why instead.
+    /// If they cannot be reached; [`DMap::try_get`] returns the error instead.
     #[track_caller]
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<MapRef<'_, K, V>>
     where
@@ -500,7 +504,7 @@ impl<K: Shareable + Hash + Eq, V: Shareable> DMap<K, V> {
     /// [`DMap::get`].
     ///
     /// # Errors
-    /// When the buckets cannot be had, or there is no room for their copies.
+    /// If the buckets cannot be reached, or there is no room for their copies.
     #[track_caller]
     pub fn try_get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Result<Option<MapRef<'_, K, V>>, ObjectError>
     where
@@ -542,7 +546,7 @@ impl<K: Shareable, V: Shareable> DMap<K, V> {
     /// Keys and values, for reading: all are brought. In no order that means anything.
     ///
     /// # Panics
-    /// When they cannot be had; [`DMap::try_iter`] says why instead.
+    /// If they cannot be reached; [`DMap::try_iter`] returns the error instead.
     #[track_caller]
     pub fn iter(&self) -> DMapEntries<'_, K, V> {
         super::boxes::had(self.try_iter())
@@ -551,7 +555,7 @@ impl<K: Shareable, V: Shareable> DMap<K, V> {
     /// [`DMap::iter`].
     ///
     /// # Errors
-    /// When they cannot be had, or there is no room for a copy.
+    /// If they cannot be reached, or there is no room for a copy.
     #[track_caller]
     pub fn try_iter(&self) -> Result<DMapEntries<'_, K, V>, ObjectError> {
         Ok(DMapEntries(self.buckets.try_as_slice()?.iter()))
@@ -560,7 +564,7 @@ impl<K: Shareable, V: Shareable> DMap<K, V> {
     /// All keys; costs what [`DMap::iter`] does.
     ///
     /// # Panics
-    /// When they cannot be had.
+    /// If they cannot be reached.
     #[track_caller]
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.iter().map(|(key, _)| key)
@@ -569,7 +573,7 @@ impl<K: Shareable, V: Shareable> DMap<K, V> {
     /// All values; costs what [`DMap::iter`] does.
     ///
     /// # Panics
-    /// When they cannot be had.
+    /// If they cannot be reached.
     #[track_caller]
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, value)| value)
@@ -590,7 +594,7 @@ impl<K: Shareable, V: Shareable> MapRef<'_, K, V> {
         }
     }
 
-    /// The key, as the map has it.
+    /// Returns the key, as stored in the map.
     pub fn key(&self) -> &K {
         &self.entry().0
     }
@@ -646,7 +650,7 @@ impl<K: Portable, V: Portable> IntoIterator for DMap<K, V> {
     /// Brings the entries here if they are remote.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// If it cannot be reached.
     #[track_caller]
     fn into_iter(self) -> DMapIter<K, V> {
         DMapIter { left: self.len, buckets: self.buckets.into_iter() }

@@ -35,10 +35,11 @@ const PAGES_MIN: u32 = 5;
 #[derive(Debug)]
 enum LocalPeer {
     Open {
-        /// Kept for what it maps.
+        /// Kept for its mapping.
         _part: LocalPart,
     },
-    /// More are open than a process can have, or than the cache has pages for: what it has is copied.
+    /// More partitions are open than a process can have, or than the cache has pages for: objects of this one
+    /// are copied.
     Refused,
 }
 
@@ -47,7 +48,7 @@ enum LocalPeer {
 pub(super) struct LocalPeers {
     all: Mutex<Vec<(Rank, LocalPeer)>>,
     in_place: AtomicU64,
-    /// Copies of what homes have sent, and of what ranks of the node keep.
+    /// Copies of bytes sent by homes, and of copies of the node's ranks.
     fetched: AtomicU64,
     from_mates: AtomicU64,
     pub evicted: AtomicU64,
@@ -74,8 +75,8 @@ impl LocalPeers {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Returns how many objects were read in place; and how many copies were made of bytes from homes, made of bytes from ranks of the node, and
-    /// evicted.
+    /// Returns the number of objects read in place, of copies of bytes from homes, of copies of bytes from
+    /// ranks of the node, and of copies evicted.
     pub fn counts(&self) -> [u64; 4] {
         [&self.in_place, &self.fetched, &self.from_mates, &self.evicted]
             .map(|count| count.load(Ordering::Relaxed))
@@ -92,8 +93,8 @@ fn open(heap: &'static Heap, of: Rank) -> Option<LocalPart> {
     (base == Some(part.base())).then_some(part)
 }
 
-/// This rank's view of its node's table of copies, for so many copies a rank; none on a node of one rank, and where pinned memory has
-/// no room for one. Collective.
+/// Opens this rank's view of its node's table of copies, for this number of copies a rank; none on a node of
+/// one rank, or if pinned memory has no room for one. Collective.
 pub(super) fn table(
     runtime: &Runtime,
     copies: usize,
@@ -212,7 +213,7 @@ impl Heap {
         })
     }
 
-    /// A slot for a copy in this rank's partition; where that is full, memory beside it.
+    /// Allocates a slot for a copy in this rank's partition; if that is full, memory beside it.
     fn room_for_copy(&self, word: Word, shape: &Shape) -> Result<CopySlot<'_>, ObjectError> {
         let class = shape.copy_class().ok_or_else(|| nowhere(word, shape))?;
         while self.copies_exceed(class.bytes()) && self.evict()? {}
@@ -283,7 +284,7 @@ impl Heap {
         count >= self.copies_max || bytes + more > self.copy_bytes_max
     }
 
-    /// Says behind the bytes of a copy which word they are of: others may then be handed on to it ([`crate::service`]).
+    /// Writes the word of a copy behind its bytes: readers may then be forwarded to it ([`crate::service`]).
     fn label(&self, word: Word, address: u64, bytes: usize) {
         let at = OWN.offset_of(address).unwrap_or_default() + label_offset(bytes as u64);
         self.list_word(at + 8).store(self.serial.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
@@ -321,11 +322,11 @@ pub(super) enum Begun<'h> {
     Others,
 }
 
-/// A slot for a copy that is not there yet: free again, if none comes, also by a panic.
+/// A slot for a copy that is not there yet: freed again, if none comes, even by a panic.
 pub(super) struct CopySlot<'h> {
     heap: &'h Heap,
     address: u64,
-    /// None where it is outside of the partition.
+    /// None if it is outside of the partition.
     slot: Option<Word>,
     class: Class,
 }
@@ -346,7 +347,7 @@ impl Drop for CopySlot<'_> {
     }
 }
 
-/// Gives an entry up whose copy could not be fetched, also by a panic.
+/// Gives up an entry whose copy could not be fetched, even by a panic.
 pub(super) struct Unshown<'s> {
     shared: &'s Shared<'static>,
     entry: usize,

@@ -1,4 +1,4 @@
-//! The heap of a process: its partition, what it has of others', and how objects come and go.
+//! The heap of a process: its partition, its copies of remote objects, and the life of objects.
 //!
 //! # Rules for the unsafe code in this folder
 //!
@@ -9,9 +9,10 @@
 //!    only by the thread that has the box mutably borrowed or owns it; it is read only while the box is
 //!    borrowed. A copy is never written once others can find it, except the extensions of links, which are
 //!    atomics; it is freed only when its count of uses is 0, and each reference to it is counted.
-//! 3. *Bytes are values.* A slot has a valid value of the type of its box from when the box exists until it is freed. Bytes that come from
-//!    another rank are such a value: ranks of a job run one program, and [`crate::Portable`] says that they mean the same here. Extensions
-//!    of links that have come are made 0 before anybody sees them.
+//! 3. *Bytes are values.* A slot has a valid value of the type of its box from when the box exists until it
+//!    is freed. Bytes from another rank are such a value: ranks of a job run one program, and
+//!    [`crate::Portable`] promises that they mean the same here. Extensions of links that have come are made
+//!    0 before anybody sees them.
 
 mod ahead;
 mod borrow;
@@ -159,7 +160,7 @@ impl OwnPartition {
 const FREES: usize = 64;
 /// The same of their bytes: large objects are not to wait for many others before their memory is used again.
 const FREES_BYTES: usize = 1 << 20;
-/// After so many new objects, a rank looks for what others have freed.
+/// Number of new objects after which a rank collects slots freed by others.
 const LOOK_AFTER: u64 = 64;
 /// A new object of more bytes counts as several.
 const LOOK_BYTES: u64 = 16 << 10;
@@ -178,7 +179,7 @@ impl Mapped {
         unsafe { AtomicU32::from_ptr(with_exposed_provenance_mut((self.base + offset) as usize)) }
     }
 
-    /// Reads words as they are at some moment, each by itself: others may be writing there.
+    /// Reads words as they are at some moment, each by itself: other threads may be writing there.
     fn read(&self, offset: u64, to: &mut [u64]) {
         let bytes = 8 * to.len() as u64;
         assert!(offset.is_multiple_of(8) && offset + bytes <= self.bytes, "{bytes} bytes at {offset}");
@@ -272,7 +273,7 @@ struct Heap {
     slabs: Mutex<Slabs<Mapped>>,
     copies: Copies,
     overflow: overflow::Overflow,
-    /// By rank: what is to be freed there.
+    /// By rank: the objects to free there.
     frees: Mutex<FxHashMap<Rank, Vec<Freed>>>,
     /// Ranks of other nodes whose home was told of objects, and has not answered.
     told: Mutex<FxHashSet<Rank>>,
@@ -288,7 +289,7 @@ struct Heap {
     door: running::Door,
 }
 
-/// A value leaves this process as bytes, or is forgotten: what its links have found here counts no more.
+/// A value leaves this process as bytes, or is forgotten: the notes of its links count no more.
 pub(crate) fn leave_behind<T: Portable>(value: &T) {
     value.links(&mut |link| match heap() {
         Ok(heap) => heap.release(link),
@@ -315,7 +316,7 @@ pub(crate) fn jobs_before() -> Result<u32, ObjectError> {
 }
 
 /// Ends the job: memory that another process may still use would otherwise be reused here. Mostly a rank was
-/// killed, which is what the job should be seen to end with: so it is a complaint, and no signal.
+/// killed, which should be reported as the job's end: so it is a complaint, and no signal.
 pub(crate) fn cannot_go_on(why: &str) -> ! {
     complain(why);
     std::process::exit(1)
@@ -339,9 +340,9 @@ pub(crate) fn has_links<T: Portable>(value: &T) -> bool {
     has_links
 }
 
-/// Something is passed on to another rank: what it leads to must be found, also when this node is lost by then (see [`replica`]), and is not
-/// written before it was looked whether others have been given it (see [`period`]). `gives`: it has links, which may be of what was lent to this rank
-/// (see [`loans`]).
+/// Something is passed on to another rank: the objects that it leads to must be found, even when this node is
+/// lost by then (see [`replica`]), and are not written before a check if others have been given them (see
+/// [`period`]). `gives`: it has links, which may be of loans to this rank (see [`loans`]).
 pub(crate) fn pass_on(gives: bool) -> Result<(), ObjectError> {
     if gives {
         loans::tell_lenders()?;
@@ -364,7 +365,7 @@ pub(crate) fn rank_of(address: u64) -> Option<Rank> {
 /// Returns the memory of a slot, into which bytes come: a value that it had may have left padding.
 ///
 /// # Safety
-/// Rule 1: so many bytes that are only the caller's, as long as they are used.
+/// Rule 1: this many bytes, which only the caller uses.
 unsafe fn room<'r>(address: u64, bytes: usize) -> &'r mut [u8] {
     let first = with_exposed_provenance_mut::<MaybeUninit<u8>>(address as usize);
     // SAFETY: the caller's promise.
@@ -418,7 +419,8 @@ impl Heap {
         OWN.base.load(Ordering::Relaxed) + offset
     }
 
-    /// Now and then, before something is placed: looks for what others have freed and let go of, and tells them the same.
+    /// Called before an allocation, now and then: collects slots freed and values let go of by others, and
+    /// tells them the same.
     fn look(&self, class: Class, of: Use) -> Result<(), ObjectError> {
         let counts = 1 + class.bytes() / LOOK_BYTES;
         let before = self.allocated.fetch_add(counts, Ordering::Relaxed);
@@ -468,7 +470,7 @@ impl Heap {
         }
     }
 
-    /// Frees a copy that cannot be found any more.
+    /// Frees a copy that is not found any more.
     fn forget(&self, copy: Copy) -> Result<(), ObjectError> {
         if let Some(links) = copy.links {
             links(copy.address, copy.bytes, &mut |link| self.release(link));
@@ -493,7 +495,8 @@ impl Heap {
         extension::take(&self.copies, &link.extension, link.word, tag, may_release);
     }
 
-    /// Frees what others have freed of this rank's: a list through the slots themselves, whose head is the partition's first word.
+    /// Collects this rank's slots that others have freed: a list through the slots themselves, whose head is
+    /// the partition's first word.
     fn collect(&self) -> Result<(), ObjectError> {
         let first = self.list_word(0).swap(0, Ordering::AcqRel);
         let mut next = Word::from_bits(first);
@@ -572,7 +575,8 @@ impl Heap {
             .try_for_each(|rank| self.send_frees(rank, all.get(&rank).map_or(&[], Vec::as_slice), true))
     }
 
-    /// Brings another rank's values here, into a slot of its own; with what [`Shape::scrub`] has found.
+    /// Brings another rank's values here, into a slot of its own; returns the notes that [`Shape::scrub`] has
+    /// found.
     fn bring(&self, word: Word, shape: &Shape) -> Result<(Word, Vec<Word>), ObjectError> {
         let (address, colour) = self.allocate(shape.class, Use::Values)?;
         let new = Word::new(address, colour).ok_or(ObjectError::NoHeap)?;
@@ -610,7 +614,7 @@ impl Heap {
         Ok(address)
     }
 
-    /// A link remembers where its object is, or a copy, one use of which it is from now on.
+    /// Notes in a link the place of its object, or of a copy, one use of which it is from now on.
     fn note(&self, link: &Link, address: u64, is_copy: bool) {
         let tag = OWN.tag.load(Ordering::Relaxed);
         if is_copy {

@@ -34,7 +34,7 @@ static HOOKS: Hooks = Hooks {
 /// Size of the heap. The same on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct HeapOptions {
-    /// Bytes of each rank's partition: values, copies and what the allocator notes. It may be far larger than
+    /// Bytes of each rank's partition: values, copies and the allocator's records. It may be far larger than
     /// memory. Values larger than 32 KiB take multiples of 64 KiB, and smaller ones a slot of some size ([how
     /// much that is](crate::first_steps#3-how-large-it-may-become)). At least [`HeapOptions::BYTES_MIN`].
     pub bytes: u64,
@@ -58,7 +58,7 @@ pub struct HeapOptions {
 }
 
 impl HeapOptions {
-    /// Smallest partition of a rank: one slab of objects, and what the allocator notes.
+    /// Smallest partition of a rank: one slab of objects, and the allocator's records.
     pub const BYTES_MIN: u64 = 2 * SLAB_BYTES;
 
     /// The usual ones.
@@ -81,7 +81,8 @@ pub struct Objects {
 /// A process's use of the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapCounts {
-    /// Objects and copies that lie in this rank's partition, with those that others have let go of and this rank has not yet heard of.
+    /// Objects and copies in this rank's partition, including those that others have let go of without this
+    /// rank's knowledge yet.
     pub placed: u64,
     /// Copies among them.
     pub copies: u64,
@@ -107,9 +108,8 @@ impl Objects {
     /// # Safety
     /// The files of this name were left by checkpoints of programs during which no thread, of any rank, used
     /// an object; nothing else has changed them. Those programs were built by the same version of the
-    /// compiler, or have kept no enum with fields (and no option, result or duration) of which only the size
-    /// says how it lies in memory: where a compiler places the fields of variants, [`Layout`](crate::Layout)
-    /// cannot tell.
+    /// compiler, or have kept no enum with fields (and no option, result or duration) whose layout only its
+    /// size reveals: [`Layout`](crate::Layout) cannot tell the places of variants' fields.
     ///
     /// # Errors
     /// As [`Objects::attach`]; when the name is that of another segment, of a heap of other addresses or another last colour, or of one
@@ -271,7 +271,7 @@ impl Objects {
     /// dropping those they have let go of.
     ///
     /// # Errors
-    /// When another rank has freed what is no object.
+    /// If another rank has freed what is no object.
     pub fn counts(&self) -> Result<HeapCounts, ObjectError> {
         self.heap.collect()?;
         self.heap.drop_come(usize::MAX)?;
@@ -292,11 +292,12 @@ impl Objects {
         Ok(())
     }
 
-    /// A barrier that tidies up: what ranks have dropped of each other's is gone after it, with all that it owned, and slots whose colours are used up begin again,
-    /// if no rank uses copies from there. Collective.
+    /// A barrier that tidies up: values dropped by other ranks are gone after it, with all that they owned,
+    /// and slots whose colours are used up begin again, if no rank uses copies from there. Collective.
     ///
     /// # Errors
-    /// When a peer is lost, or has freed what is no object; and within [`Objects::run`], which has one `main`, where all ranks cannot meet.
+    /// If a peer is lost, or has freed what is no object; and within [`Objects::run`], which has one `main`,
+    /// where all ranks cannot meet.
     pub fn barrier(&self) -> Result<(), ObjectError> {
         self.can_meet("barrier")?;
         let (heap, runtime) = (self.heap, &self.heap.runtime);
@@ -377,7 +378,7 @@ impl Objects {
     /// through a reference then ends the process by a fault.
     ///
     /// # Errors
-    /// If a peer is lost; not if the heap goes on without it ([`HeapOptions::replicas`]).
+    /// If a peer is lost; not if the heap continues without it ([`HeapOptions::replicas`]).
     pub fn finalize(self) -> Result<(), ObjectError> {
         self.end()?;
         Ok(self.heap.runtime.finalize()?)

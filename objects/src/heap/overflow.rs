@@ -1,4 +1,5 @@
-//! Copies that a full partition has no room for: memory of this process, so that what other ranks have can be read while the heap is full.
+//! Copies without room in a full partition: memory of this process, so that remote objects can be read while
+//! the heap is full.
 //!
 //! They are found and evicted as other copies. Only this rank reads them: no rank of the node is shown one, and no home hands a reader on to one.
 
@@ -32,7 +33,7 @@ impl Overflow {
         blocks.bytes == 0 || blocks.bytes.saturating_add(bytes) <= most
     }
 
-    /// Allocates a block of zeros; none where [`Overflow::has_room`] says so, or there is no memory.
+    /// Allocates a block of zeros; none if [`Overflow::has_room`] refuses it, or there is no memory.
     pub fn allocate(&self, bytes: u64, align: usize, most: u64) -> Option<u64> {
         let layout = Layout::from_size_align(usize::try_from(bytes).ok()?, align).ok()?;
         let mut blocks = self.blocks();
@@ -73,7 +74,7 @@ impl Heap {
 mod tests {
     use super::*;
 
-    /// Goal: one block is had of any size, more up to the bound, and each is freed once.
+    /// Goal: one block of any size is allocated, more up to the bound, and each is freed once.
     #[test]
     fn blocks_are_bounded() {
         let overflow = Overflow::default();

@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 
-/// Some values of a [`DVec`](super::DVec), borrowed: where they are, or for this borrow only.
+/// Some values of a [`DVec`](super::DVec), borrowed: in place, or for this borrow only.
 pub struct Part<'v, T: Shareable> {
     values: Values<T>,
     of: PhantomData<&'v T>,
@@ -38,7 +38,7 @@ unsafe impl<T: Shareable> Send for Part<'_, T> {}
 unsafe impl<T: Shareable> Sync for Part<'_, T> {}
 
 impl<T: Portable> Values<T> {
-    /// Reads so many, from one of a row on.
+    /// Reads `count` values of a row from `first` on.
     pub(super) fn read(heap: &Heap, word: Word, first: usize, count: usize) -> Result<Self, ObjectError> {
         let mut values: Box<[MaybeUninit<T>]> = (0..count).map(|_| MaybeUninit::zeroed()).collect();
         let shape = Shape::of_some::<T>(Class::Small(0), count);

@@ -8,8 +8,8 @@
 //! less than to find and look at the word of a slot.
 //!
 //! Reachability is unknown, so passing anything on ends the period for all links. A late request, of a borrow
-//! that has ended, may serve an object within a period: what it brings is never found ([`crate::colour`]),
-//! and the mark is seen in the next one.
+//! that has ended, may serve an object within a period: its copy is never found ([`crate::colour`]), and the
+//! mark is seen in the next one.
 
 #![forbid(unsafe_code)]
 
@@ -39,7 +39,7 @@ impl Period {
         self.0.store(NONE, Ordering::Relaxed);
     }
 
-    /// Something is about to be passed on: what links have noted means nothing from here on.
+    /// Something is about to be passed on: the notes of links mean nothing from here on.
     pub fn next(&self) {
         if is_planted(Fault::EndlessPeriod) {
             return;
@@ -72,7 +72,8 @@ impl Period {
 mod tests {
     use super::*;
 
-    /// Goal: what was noted means nothing in any later period, of another rank or job, when numbers are used up, and without a heap.
+    /// Goal: a note means nothing in any later period, of another rank or job, when numbers are used up, and
+    /// without a heap.
     #[test]
     fn no_period_comes_again() {
         let period = Period(AtomicU64::new(NONE));

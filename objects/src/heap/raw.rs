@@ -1,8 +1,7 @@
 //! Objects without a box, for programs that keep their words themselves (DRust §4.1.1).
 //!
-//! [`DBox::into_raw`] and [`DBox::from_raw`] give a box up, and make one again. [`dalloc`], [`dread`],
-//! [`dwrite`] and [`dfree`] need none: the object stays where it was placed, and nothing of it is kept. For
-//! another node's object, reading and writing cost a message and its answer each time.
+//! [`dalloc`], [`dread`], [`dwrite`] and [`dfree`] need none: the object stays in place, and the heap keeps
+//! no record of it. For another node's object, reading and writing cost a message and its answer each time.
 //!
 //! The caller orders the accesses: the bytes are touched as a [`crate::DBox`]'s owner touches them (rules 1
 //! to 3 of this folder).
@@ -30,13 +29,15 @@ impl<T: Portable> DBox<T> {
     /// Makes an object a box again, on any rank.
     ///
     /// # Safety
-    /// The word is what [`DBox::into_raw`] of a box of the same type has said, in this job, and no box was made of it since.
+    /// The word was returned by [`DBox::into_raw`] of a box of the same type, in this job, and no box was
+    /// made of it since.
     pub unsafe fn from_raw(word: Word) -> Self {
         Self::of(word)
     }
 }
 
-/// Places a value as [`DBox::new`] does, and yields its word, which any rank may use. It stays where it is until [`dfree`].
+/// Places a value as [`DBox::new`] does, and yields its word, which any rank may use. The object stays in
+/// place until [`dfree`].
 ///
 /// # Errors
 /// With the value, when no room is left, or there is no heap.
@@ -44,14 +45,15 @@ pub fn dalloc<T: Portable + Copy>(value: T) -> Result<Word, Refused<T>> {
     DBox::try_new(value).map(DBox::into_raw)
 }
 
-/// Reads an object where it is, on any rank. No copy is kept: the next read asks again, and sees what was written before it.
+/// Reads an object in place, on any rank. No copy is kept: the next read asks again, and sees what was
+/// written before it.
 ///
 /// # Safety
-/// The word is what [`dalloc`] of this type has said, in this job. It is not freed, no box is made of it, and
+/// The word was returned by [`dalloc`] of this type, in this job. It is not freed, no box is made of it, and
 /// it is not written meanwhile.
 ///
 /// # Errors
-/// When the object cannot be had.
+/// If the object cannot be reached.
 #[track_caller]
 pub unsafe fn dread<T: Portable + Copy>(word: Word) -> Result<T, ObjectError> {
     let (heap, here) = (heap()?, Location::caller());
@@ -69,14 +71,14 @@ pub unsafe fn dread<T: Portable + Copy>(word: Word) -> Result<T, ObjectError> {
     Ok(unsafe { value.assume_init() })
 }
 
-/// Writes an object where it is, on any rank: it does not move, and its word stays. When this returns, all
-/// reads see it. A node's backup ([`HeapOptions::replicas`](crate::HeapOptions::replicas)) is not updated.
+/// Writes an object in place, on any rank: it does not move, and its word stays. When this returns, all reads
+/// see it. A node's backup ([`HeapOptions::replicas`](crate::HeapOptions::replicas)) is not updated.
 ///
 /// # Safety
 /// As of [`dread`]; and it is not read meanwhile.
 ///
 /// # Errors
-/// When the object cannot be had.
+/// If the object cannot be reached.
 #[track_caller]
 pub unsafe fn dwrite<T: Portable + Copy>(word: Word, value: T) -> Result<(), ObjectError> {
     let (heap, here) = (heap()?, Location::caller());
@@ -97,10 +99,10 @@ pub unsafe fn dwrite<T: Portable + Copy>(word: Word, value: T) -> Result<(), Obj
 /// Frees an object, on any rank.
 ///
 /// # Safety
-/// The word is what [`dalloc`] of this type has said, in this job, and is not used again.
+/// The word was returned by [`dalloc`] of this type, in this job, and is not used again.
 ///
 /// # Errors
-/// When its rank cannot be told; the slot is lost then.
+/// If its rank cannot be told; the slot is lost then.
 pub unsafe fn dfree<T: Portable + Copy>(word: Word) -> Result<(), ObjectError> {
     discard(DBox::<T>::of(word))
 }

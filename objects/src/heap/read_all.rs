@@ -4,8 +4,8 @@
 //! the node, may fetch some of the same objects, and wait for those of this one. Then all that was claimed is
 //! asked for, and becomes copies as by a single read. Objects that other threads fetch are waited for last;
 //! so are those that a home did not give in this way: each is requested by itself, and its error says why it
-//! cannot be had. Objects larger than a message come by gets, many of which are in flight at a time, after
-//! all of them were marked as served together.
+//! cannot be reached. Objects larger than a message come by gets, many of which are in flight at a time,
+//! after all of them were marked as served together.
 
 use super::borrow::Ref;
 use super::boxes::DBox;
@@ -105,7 +105,8 @@ impl<T: Shareable> DBox<T> {
     /// home is behind with reads comes by itself, from another node that has a copy.
     ///
     /// # Panics
-    /// When one of them cannot be had, or there is no room for the copies; [`DBox::try_read_all`] says which instead.
+    /// If one of them cannot be reached, or there is no room for the copies; [`DBox::try_read_all`] returns
+    /// the error instead.
     #[track_caller]
     pub fn read_all<'b>(boxes: impl IntoIterator<Item = &'b Self>) -> Vec<Ref<'b, T>> {
         match Self::try_read_all(boxes) {
@@ -117,7 +118,8 @@ impl<T: Shareable> DBox<T> {
     /// [`DBox::read_all`].
     ///
     /// # Errors
-    /// When one of them cannot be had, or there is no room for its copy: says which, and why. Then none is borrowed.
+    /// If one of them cannot be reached, or there is no room for its copy: the error names it, and the cause.
+    /// Then none is borrowed.
     #[track_caller]
     pub fn try_read_all<'b>(boxes: impl IntoIterator<Item = &'b Self>) -> Result<Vec<Ref<'b, T>>, NotRead> {
         let here = Location::caller();
@@ -165,7 +167,8 @@ impl<T: Shareable> DVec<T> {
     /// ```
     ///
     /// # Panics
-    /// When one of them cannot be had, or there is no room for the copies; [`DVec::try_read_all`] says which instead.
+    /// If one of them cannot be reached, or there is no room for the copies; [`DVec::try_read_all`] returns
+    /// the error instead.
     #[track_caller]
     pub fn read_all<'v>(rows: impl IntoIterator<Item = &'v Self>) -> Vec<&'v [T]> {
         match Self::try_read_all(rows) {
@@ -177,7 +180,7 @@ impl<T: Shareable> DVec<T> {
     /// [`DVec::read_all`].
     ///
     /// # Errors
-    /// When one of them cannot be had, or there is no room for its copy: says which, and why.
+    /// If one of them cannot be reached, or there is no room for its copy: the error names it, and the cause.
     #[track_caller]
     pub fn try_read_all<'v>(rows: impl IntoIterator<Item = &'v Self>) -> Result<Vec<&'v [T]>, NotRead> {
         let (here, rows) = (Location::caller(), Vec::from_iter(rows));
@@ -196,7 +199,8 @@ impl<T: Shareable> DVec<T> {
 }
 
 impl Heap {
-    /// Finds where all of these are in this process, each as [`Ref::of`] does, with one message to each home for what is not.
+    /// Finds the local addresses of all of these, each as [`Ref::of`] does, with one message to each home for
+    /// the missing ones.
     fn hold_all(&'static self, wanted: &[(Word, Shape)]) -> Result<Vec<HeldObject>, (usize, ObjectError)> {
         let mut found: Vec<Option<HeldObject>> = wanted.iter().map(|_| None).collect();
         let mut coming = Vec::new();
@@ -261,7 +265,7 @@ impl Heap {
         Ok(None)
     }
 
-    /// Gets what is larger than a message. Objects that cannot be had in this way stay unfound.
+    /// Gets what is larger than a message. Objects that cannot be reached in this way stay unfound.
     fn get_large(&'static self, coming: Vec<(Target, PendingCopy)>, found: &mut [Option<HeldObject>]) {
         let mut coming = coming.into_iter().peekable();
         while coming.peek().is_some() {

@@ -6,10 +6,10 @@
 //! # What is promised
 //!
 //! A rank's objects are *replicated* as they are when it passes an object on: when [`Objects::hand`],
-//! [`Objects::lend`] or [`Objects::lend_mut`] begins on the rank that gives, when a borrow by `lend_mut` ends
-//! on the rank that wrote, when a task is spawned or has ended, at [`Objects::barrier`], and when it says so,
-//! by [`Objects::replicate`]. The message that tells other ranks of an object leaves after the backup has it.
-//! So nothing that another rank could have seen is lost with one node. Only state known to that node's ranks
+//! [`Objects::lend`] or [`Objects::lend_mut`] begins on the giving rank, when a borrow by `lend_mut` ends on
+//! the writing rank, when a task is spawned or has ended, at [`Objects::barrier`], and on request, by
+//! [`Objects::replicate`]. The message that tells other ranks of an object leaves after the backup has it. So
+//! nothing that another rank could have seen is lost with one node. Only state known to that node's ranks
 //! alone is lost: their writes since, and objects that only they owned.
 //!
 //! If a loss cuts a borrow off, its owner finds the object as it was when the borrow began, whole, with all
@@ -29,10 +29,11 @@
 //!
 //! # When a node is lost
 //!
-//! The launcher says so, to all ([`vgas::Runtime::lost_nodes`]). Addresses stay the same; the lost ranks' partitions are read at their backups from then
-//! on, which is the whole of the fail-over: there is nothing to be prepared or agreed upon. A write moves the object to the writer, as always; so the lost
-//! partition is never written, its colours stand still, and what is freed there is forgotten. A word is looked up in what the backup notes of its slot: one that never came there is
-//! [`ObjectError::Lost`], by type and place.
+//! The launcher announces it to all ([`vgas::Runtime::lost_nodes`]). Addresses stay the same; the lost ranks'
+//! partitions are read at their backups from then on, which is the whole of the fail-over: there is nothing
+//! to be prepared or agreed upon. A write moves the object to the writer, as always; so the lost partition is
+//! never written, its colours stand still, and slots freed there are forgotten. A word is looked up in the
+//! backup's note of its slot: one that never came there is [`ObjectError::Lost`], by type and place.
 //!
 //! Operations that the lost ranks had begun end as follows:
 //!
@@ -42,15 +43,16 @@
 //!   received it;
 //! * tasks are [`TaskError::Lost`](crate::TaskError); locks held exclusively there are poisoned, and have
 //!   their previous value;
-//! * unless a rank there has passed on something with links meanwhile, which may have come out of what it was
-//!   lent or had locked: then boxes in what was lent are [`ObjectError::Lost`], and the lock's value is gone
+//! * unless a rank there has passed on something with links meanwhile, which may have come out of its loans
+//!   or locks: then boxes in the loan are [`ObjectError::Lost`], and the lock's value is gone
 //!   ([`super::loans`]). No object has two owners. An object dropped by a lost rank may be dropped again by
 //!   its owner: a `Drop` with an effect outside of the heap may have it twice;
-//! * what `sync` has at the lost ranks, numbers, counts and locks, is an error: they are changed where they are, without being passed on;
+//! * objects of `sync` at the lost ranks, numbers, counts and locks, are an error: they are changed in place,
+//!   without being passed on;
 //! * slots freed after the loss that were passed on before stay allocated: no more meetings announce that old
 //!   words are gone. The same holds within [`Objects::run`](super::Objects::run), whose workers do not meet.
 //!
-//! One node can be lost. Those whose backup was there go on without one; a second loss ends the job.
+//! One node can be lost. Nodes whose backup was there continue without one; a second loss ends the job.
 
 use super::BACKUP_SLOT;
 use super::error::ObjectError;
@@ -64,7 +66,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vgas::{GlobalAddress, Layout, NodeId, Rank, Runtime, Segment, SegmentOptions, SegmentOwner};
 
-/// Why an object of a lost node cannot be had.
+/// Why an object of a lost node cannot be reached.
 const NOT_REPLICATED: &str = "it was not replicated when its node was lost: no rank had passed it on";
 /// Why a dead link means nothing.
 pub(super) const PASSED_ON: &str =
@@ -92,7 +94,7 @@ pub(super) struct Replicas {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By page: what the backup has, as a number; 0 where it has nothing.
+    /// By page: number of the backup's content; 0 if it has none.
     there: Vec<u64>,
     parked: Passed,
 }
@@ -207,7 +209,8 @@ impl Heap {
         self.has_replicas() && self.runtime.is_lost(rank)
     }
 
-    /// Brings the backup up to date: what this rank has in its partition, others may be told of. Does nothing without replicas.
+    /// Brings the backup up to date: other ranks may be told of the objects in this rank's partition. Does
+    /// nothing without replicas.
     pub(crate) fn replicate(&self) -> Result<Replicated, ObjectError> {
         let Some(replicas) = &self.replicas else {
             PERIOD.next();
@@ -243,7 +246,7 @@ impl Heap {
         Ok(done)
     }
 
-    /// All ranks have met: what was replaced long ago is free.
+    /// All ranks have met: slots replaced long ago are free.
     pub(crate) fn has_met(&self) -> Result<(), ObjectError> {
         let Some(replicas) = &self.replicas else { return Ok(()) };
         let freed: Vec<Parked> = {
@@ -268,7 +271,7 @@ impl Heap {
         true
     }
 
-    /// As [`Heap::park_own`], of another rank's object: gives it back where it need not stay.
+    /// As [`Heap::park_own`], of another rank's object: returns it if it need not stay.
     pub(super) fn park_there(&self, freed: Freed) -> Option<Freed> {
         let Some(replicas) = &self.replicas else { return Some(freed) };
         // A lost rank's slot is never used again.

@@ -34,9 +34,9 @@ pub struct RankReport {
     pub copy_bytes: u64,
     /// Uses of copies, its own and those that others of its node keep: boxes that know where one is, and borrows.
     pub uses: u64,
-    /// Copies of other ranks of its node that it reads where they are.
+    /// Copies of other ranks of its node that it reads in place.
     pub copies_of_mates: u64,
-    /// Copies that it has made from what homes, or those they have handed it on to, have sent.
+    /// Copies that it has made of bytes from homes, or from the nodes that a read was forwarded to.
     pub fetched: u64,
     /// Copies that it has made of one that a rank of its node keeps.
     pub from_mates: u64,
@@ -74,7 +74,7 @@ pub struct NodeReport {
     pub from_copies: u64,
     /// Readers that were handed on in vain, and came back.
     pub came_back: u64,
-    /// Objects of which it knows where copies are.
+    /// Objects with known copies.
     pub hints: u64,
     /// Channels that are at home there.
     pub channels: u64,
@@ -244,7 +244,7 @@ impl Objects {
     /// Returns this rank's part of [`Objects::report`], by itself.
     ///
     /// # Errors
-    /// When another rank has freed what is no object.
+    /// If another rank has freed what is no object.
     pub fn own_report(&self) -> Result<RankReport, ObjectError> {
         // Objects freed by other ranks count no more.
         self.heap.collect()?;
@@ -304,7 +304,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Any bytes as what a rank says: what was read is the same when it is said again.
+/// Decodes any bytes as a rank's report, and checks that it round-trips.
 #[cfg(any(test, fuzzing))]
 pub(super) fn any_report(bytes: &[u8]) {
     let report = RankReport::decode(bytes);

@@ -1,6 +1,6 @@
-//! A heap with a name at rest, in its files: how large it is, what it holds by size, and what is found in it by name. Only the beginnings
-//! of partitions are read, their records, and the objects that hold names: no value is walked, and nothing is changed. Any bytes in the files
-//! are answered with numbers or an error.
+//! A named heap at rest, in its files: its size, its content by size, and its named objects. Only the
+//! beginnings of partitions are read, their records, and the objects that hold names: no value is walked, and
+//! nothing is changed. Any bytes in the files are answered with numbers or an error.
 
 use super::head::Head;
 use super::roots::{RootAt, root_at};
@@ -118,7 +118,7 @@ pub struct HeapAtRest {
 /// All heaps whose files lie in a folder, or the one of this name. Files of other segments are passed over if no name is given.
 ///
 /// # Errors
-/// When there is none, or a file of one cannot be read, or is damaged.
+/// If there is none, or a file of one cannot be read, or is damaged.
 pub fn heaps_at_rest(folder: &Path, name: Option<&str>) -> Result<Vec<HeapAtRest>, LookError> {
     let place = || match name {
         Some(name) => format!("{name:?} in {}", folder.display()),
@@ -267,7 +267,8 @@ fn roots<E>(
     Ok(roots)
 }
 
-/// Any bytes as a partition's, with zeros behind them: four of them say whose it is, and how many pages it has of 64 KiB.
+/// Any bytes as a partition's, with zeros behind them: four of them select its rank, and its number of pages
+/// of 64 KiB.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn any_partition(bytes: &[u8]) {
     let &[rank, low, high, _, ref rest @ ..] = bytes else { return };

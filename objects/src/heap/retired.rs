@@ -1,17 +1,17 @@
 //! Slots whose colours are used up: how they come to be used again.
 //!
 //! A slot that has had all of its colours begins with the first one again, under which some rank may still
-//! have a copy of what was there long ago. So its rank asks all others first, and each drops what it has from
-//! there and confirms that, or says that it cannot ([`crate::colour`]). It asks about many slots by one
-//! message to each rank: where ranks meet anyway ([`Objects::barrier`](super::Objects::barrier)), and
-//! otherwise where it places something, which may be within [`Objects::run`](super::Objects::run). The asked
-//! rank answers when it allocates, and within a run also while it computes (`task/watch.rs`).
+//! have a copy of a former value. So its rank asks all others first, and each drops its copies from there and
+//! confirms that, or says that it cannot ([`crate::colour`]). It asks about many slots by one message to each
+//! rank: where ranks meet anyway ([`Objects::barrier`](super::Objects::barrier)), and otherwise when it
+//! allocates, which may be within [`Objects::run`](super::Objects::run). The asked rank answers when it
+//! allocates, and within a run also while it computes (`task/watch.rs`).
 //!
 //! One question of a rank is in flight at a time, and none while it is at a barrier, which asks about the
 //! same slots; a question is over, its slots begin again, and the next is chosen, under one lock. So a slot
-//! that is asked about stays retired until its question is over, and what was confirmed was confirmed since.
-//! An answer to a question that is over means nothing. A slot still in use is asked about again after a
-//! while, after all others.
+//! stays retired until its question is over, and each confirmation was given since it was asked. An answer to
+//! a question that is over means nothing. A slot still in use is asked about again after a while, after all
+//! others.
 //!
 //! In a heap with replicas, no questions are sent within a run: there, values passed on keep their place
 //! until all ranks have met ([`super::replica`]).
@@ -41,7 +41,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 enum RetireMessage {
     /// Asks for which of these slots of the sender's the receiver has copies.
     Ask { number: u32, addresses: Vec<u64> },
-    /// The answer to the receiver's question of this number: a bit for each slot, set where the sender has none.
+    /// The answer to the receiver's question of this number: a bit for each slot, set if the sender has none.
     Free { number: u32, bits: Vec<u8> },
 }
 
@@ -84,7 +84,7 @@ pub(super) fn bits_of(all: &[bool]) -> Vec<u8> {
     all.chunks(8).map(byte).collect()
 }
 
-/// One of them; false where there is none.
+/// One of them; false if there is none.
 pub(super) fn bit(bits: &[u8], at: usize) -> bool {
     bits.get(at / 8).is_some_and(|byte| (byte >> (at % 8)) & 1 == 1)
 }
@@ -258,7 +258,7 @@ impl Heap {
         self.questions.next_of(&self.retired(), Instant::now())
     }
 
-    /// Answers what others have asked about their retired slots, and asks about this rank's.
+    /// Answers other ranks' questions about their retired slots, and asks about this rank's.
     pub(super) fn tend_retired(&self) -> Result<(), ObjectError> {
         // Handlers must not wait, as for room in a message.
         if self.runtime.messages().in_handler() {
@@ -283,7 +283,7 @@ impl Heap {
         asked
     }
 
-    /// Answers what others have asked.
+    /// Answers other ranks' questions.
     pub(super) fn answer_questions(&self) -> Result<(), ObjectError> {
         if !self.questions.have_come() {
             return Ok(());
@@ -313,7 +313,7 @@ impl Heap {
         Ok(is_free)
     }
 
-    /// Slots begin again that all others have said to have no copies from.
+    /// Begins again the slots that all others have confirmed.
     pub(super) fn revive_answered(&self) -> Result<(), ObjectError> {
         let mut state = self.questions.state();
         self.revive(&state.end_answered().unwrap_or_default())
@@ -343,7 +343,7 @@ pub(crate) fn answer_questions() {
     }
 }
 
-/// Any bytes as a message: what is understood is what was said.
+/// Decodes any bytes as a message, and checks that it round-trips.
 #[cfg(any(test, fuzzing))]
 pub(super) fn any_message(bytes: &[u8]) {
     let Some((&[what, number], bytes)) = bytes.split_first_chunk() else { return };
@@ -388,7 +388,8 @@ mod tests {
         RetireMessage::Free { number, bits: bits_of(all) }
     }
 
-    /// Goal: what all have confirmed is free, what one has not is asked about after all else, and nothing is asked twice at a time.
+    /// Goal: a slot that all have confirmed is free, one that was refused is asked about after all others,
+    /// and none is asked about twice at a time.
     #[test]
     fn slots_are_free_that_all_confirm() {
         let questions = Questions::default();
@@ -427,7 +428,7 @@ mod tests {
         assert_eq!(again.1, retired[..ASKED_MAX]);
     }
 
-    /// Goal: what was confirmed before a barrier says nothing after it.
+    /// Goal: a confirmation before a barrier means nothing after it.
     #[test]
     fn answers_to_what_is_over_mean_nothing() {
         let questions = Questions::default();

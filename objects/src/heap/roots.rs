@@ -151,7 +151,8 @@ impl Objects {
     /// there is none.
     ///
     /// # Errors
-    /// [`ObjectError::Layout`] when it was of another type, or the type has changed, or two types in it have one name; it stays where it is.
+    /// [`ObjectError::Layout`] if it was of another type, or the type has changed, or two types in it have
+    /// one name; it stays in place.
     pub fn root<T: Portable>(&self, name: &str) -> Result<Option<DBox<T>>, ObjectError> {
         let layout = layout_of::<T>(name)?;
         let mut roots = self.roots();
@@ -233,17 +234,18 @@ impl Objects {
         }
     }
 
-    /// Brings this rank's backup up to date: what is in its partition now is found after the loss of its node, if anybody has its
-    /// word. Passing objects on does so by itself. Nothing happens without [`HeapOptions::replicas`](super::HeapOptions).
+    /// Brings this rank's backup up to date: the present objects of its partition are found after the loss of
+    /// its node, if their words are known elsewhere. Passing objects on does so by itself. Nothing happens
+    /// without [`HeapOptions::replicas`](super::HeapOptions).
     ///
     /// # Errors
-    /// When the backup cannot be written. That its node is lost is none: the heap goes on without.
+    /// If the backup cannot be written. That its node is lost is none: the heap continues without.
     pub fn replicate(&self) -> Result<Replicated, ObjectError> {
         self.heap.replicate()
     }
 
-    /// The nodes that are lost, and without which the job goes on ([`vgas::Runtime::lost_nodes`]), as far as this rank has heard by now, of messages that
-    /// have come, which this takes in.
+    /// The nodes that are lost, and without which the job continues ([`vgas::Runtime::lost_nodes`]), as far
+    /// as this rank has heard by now, of messages that have come, which this takes in.
     pub fn lost_nodes(&self) -> Vec<NodeId> {
         if !self.job().messages().in_handler() {
             // An error is found by the waiting thread.

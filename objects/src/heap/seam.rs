@@ -15,7 +15,7 @@ pub(crate) fn place_of(word: Word) -> Result<GlobalAddress, ObjectError> {
     Ok(heap()?.locate(word.address()))
 }
 
-/// Updates the number that an object of this type is, or begins with, where it is: yields what it was.
+/// Updates the number that an object of this type is, or begins with, in place: returns the old value.
 #[inline]
 #[track_caller]
 pub(crate) fn update<T, N: AtomicWord>(word: Word, change: Change<N>) -> Result<N, ObjectError> {
@@ -40,7 +40,7 @@ pub(crate) fn cannot_be_had<T>(
     ObjectError::Lost(Box::new(LostObject { type_name, address, rank: at.rank, node, at: Some(here), why }))
 }
 
-/// As [`cannot_be_had`], of what has a number on a node instead of an address.
+/// As [`cannot_be_had`], of an object with a number on a node instead of an address.
 #[cold]
 pub(crate) fn is_lost<T>(
     error: ObjectError,

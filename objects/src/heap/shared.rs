@@ -1,18 +1,20 @@
 //! The copies that ranks of a node share: which words have one, and where.
 //!
-//! A table in memory that the ranks of the node share, a bucket of a few entries for each hash of a word. The first rank of a node that
-//! wants another node's object claims an entry, fetches the object into its own partition, and shows where it is: it is the copy's
-//! *keeper*, and the only one that evicts it. A rank that comes meanwhile sleeps on the entry; one that comes later takes the copy, which
-//! costs no message: `k` ranks fetch once.
+//! A table in memory that the ranks of the node share, a bucket of a few entries for each hash of a word. The
+//! first rank of a node that wants another node's object claims an entry, fetches the object into its own
+//! partition, and publishes its place: it is the copy's *keeper*, and the only one that evicts it. A rank
+//! that comes meanwhile sleeps on the entry; one that comes later takes the copy, which costs no message: `k`
+//! ranks fetch once.
 //!
 //! ```text
 //!  no word ──claim──▶ word, filling ──show──▶ word, ready, users ──withdraw (no users)──▶ no word
 //!                          └── given up ──▶ no word
 //! ```
 //!
-//! A rank that reads a copy in its keeper's partition has its bit among the entry's users while it does: an entry with users is neither
-//! withdrawn nor displaced. That is a bit a rank, not a count, because a rank counts its own uses ([`super::copies`]); what a rank that
-//! died has held can be seen, and the job ends with it anyway.
+//! A rank that reads a copy in its keeper's partition has its bit among the entry's users while it does: an
+//! entry with users is neither withdrawn nor displaced. That is a bit a rank, not a count, because a rank
+//! counts its own uses ([`super::copies`]); the bits of a dead rank can be seen, and the job ends with it
+//! anyway.
 //!
 //! The table may forget entries: a full bucket gives up an unused entry, whose copy then belongs to its
 //! keeper alone, and the next reader fetches another. An entry found under a word is right by the word
@@ -42,7 +44,7 @@ const AWAITED: u32 = 2;
 /// The first rank's bit.
 const USER: u32 = 4;
 
-/// Longest sleep between two looks at whether the job still goes on.
+/// Longest sleep between two looks at if the job still continues.
 const NAP: Duration = Duration::from_millis(100);
 
 /// Place of a word's copy. Zeros at first.
@@ -126,8 +128,8 @@ impl<'m> Shared<'m> {
         first..first + WAYS
     }
 
-    /// Finds the copy of a word, sleeping while a rank of the node fetches it. `go_on` is asked now and then meanwhile, whether the job still goes
-    /// on.
+    /// Finds the copy of a word, sleeping while a rank of the node fetches it. `go_on` is asked now and then
+    /// meanwhile, if the job still continues.
     pub fn look<E>(&self, word: Word, mut go_on: impl FnMut() -> Result<(), E>) -> Result<Look, E> {
         loop {
             if let Some(look) = self.try_look(word, &mut go_on)? {
@@ -212,7 +214,7 @@ impl<'m> Shared<'m> {
         is_unused
     }
 
-    /// Becomes a user of a copy that is ready: where it is.
+    /// Becomes a user of a copy that is ready: returns its address.
     fn hold(&self, at: usize, word: Word) -> Option<u64> {
         let entry = &self.entries[at];
         let take = |state: u32| (state & READY != 0).then_some(state | self.me);

@@ -63,10 +63,10 @@ impl DString {
         Self { bytes: DVec::new() }
     }
 
-    /// A copy of this text, in this rank's partition: as `From`, where there may be no room.
+    /// A copy of this text, in this rank's partition: as `From`, but there may be no room.
     ///
     /// # Errors
-    /// When so much room is not left in one piece, or there is no heap.
+    /// If this much room is not left in one piece, or there is no heap.
     #[track_caller]
     pub fn try_from_str(text: &str) -> Result<Self, ObjectError> {
         Ok(Self { bytes: DVec::try_from_slice(text.as_bytes())? })
@@ -75,7 +75,8 @@ impl DString {
     /// All of many texts, to read: of another node, by one message to it, as of [`DBox::read_all`](crate::DBox::read_all).
     ///
     /// # Panics
-    /// When one of them cannot be had, or there is no room for the copies; [`DString::try_read_all`] says which instead.
+    /// If one of them cannot be reached, or there is no room for the copies; [`DString::try_read_all`]
+    /// returns the error instead.
     #[track_caller]
     pub fn read_all<'t>(texts: impl IntoIterator<Item = &'t Self>) -> Vec<&'t str> {
         match Self::try_read_all(texts) {
@@ -87,7 +88,8 @@ impl DString {
     /// [`DString::read_all`].
     ///
     /// # Errors
-    /// When one of them cannot be had, is no text, or there is no room for its copy: says which, and why.
+    /// If one of them cannot be reached, is no text, or there is no room for its copy: the error names it,
+    /// and the cause.
     #[track_caller]
     pub fn try_read_all<'t>(texts: impl IntoIterator<Item = &'t Self>) -> Result<Vec<&'t str>, NotRead> {
         let here = Location::caller();
@@ -109,7 +111,7 @@ impl DString {
     /// Adds text at the end; all of it comes here.
     ///
     /// # Panics
-    /// When there is no room; [`DString::try_push_str`] says so instead.
+    /// If there is no room; [`DString::try_push_str`] returns the error instead.
     #[track_caller]
     pub fn push_str(&mut self, text: &str) {
         if let Err(error) = self.try_push_str(text) {
@@ -120,7 +122,7 @@ impl DString {
     /// Adds text at the end; all of it comes here.
     ///
     /// # Errors
-    /// When there is no room, or it cannot be had; nothing is added then.
+    /// If there is no room, or it cannot be reached; nothing is added then.
     #[track_caller]
     pub fn try_push_str(&mut self, text: &str) -> Result<(), ObjectError> {
         self.bytes.try_extend_from(text.as_bytes())
@@ -129,7 +131,7 @@ impl DString {
     /// Takes the last character; the text comes here.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// If it cannot be reached.
     #[track_caller]
     pub fn pop(&mut self) -> Option<char> {
         super::boxes::had(self.bytes.try_as_mut_slice().map(|_| ()));
@@ -138,10 +140,10 @@ impl DString {
         Some(last)
     }
 
-    /// Removes all but so many bytes at its beginning; the text comes here.
+    /// Removes all but the first `bytes` bytes; the text comes here.
     ///
     /// # Panics
-    /// When they do not end between two characters, or it cannot be had.
+    /// If they do not end between two characters, or it cannot be reached.
     #[track_caller]
     pub fn truncate(&mut self, bytes: usize) {
         super::boxes::had(self.bytes.try_as_mut_slice().map(|_| ()));
@@ -157,7 +159,8 @@ impl DString {
     /// All of it, to read.
     ///
     /// # Errors
-    /// When it cannot be had, or there is no room for a copy; and when what is there is no text, as a rank of another program may have left it.
+    /// If it cannot be reached, or there is no room for a copy; and when what is there is no text, as a rank
+    /// of another program may have left it.
     #[track_caller]
     pub fn try_as_str(&self) -> Result<&str, ObjectError> {
         text_of(self.bytes.try_as_slice()?)
@@ -186,7 +189,7 @@ impl Deref for DString {
 
 impl From<&str> for DString {
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[track_caller]
     fn from(text: &str) -> Self {
         let mut new = Self::new();

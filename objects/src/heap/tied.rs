@@ -1,4 +1,4 @@
-//! [`TBox`]: a box whose object comes with what it is in.
+//! [`TBox`]: a box whose object comes with its parent.
 
 use super::borrow::{MutRef, Ref};
 use super::boxes::DBox;
@@ -89,7 +89,7 @@ impl<T: Portable> TBox<T> {
     /// The value, for writing, also of types that others cannot read. As [`DerefMut`].
     ///
     /// # Panics
-    /// When the object cannot be had.
+    /// If the object cannot be reached.
     #[inline]
     #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {
@@ -105,7 +105,7 @@ impl<T: Portable> TBox<T> {
         self.0.into_inner()
     }
 
-    /// An object that is tied to what the result will be in.
+    /// Ties an object to the value that the result will be in.
     pub fn tie(of: DBox<T>) -> Self {
         Self(of)
     }
@@ -120,7 +120,7 @@ impl<T: Shareable> TBox<T> {
     /// Borrows the object for reading: a copy, if another rank has it.
     ///
     /// # Panics
-    /// When the object cannot be had.
+    /// If the object cannot be reached.
     #[track_caller]
     pub fn read(&self) -> Ref<'_, T> {
         self.0.read()
@@ -129,7 +129,7 @@ impl<T: Shareable> TBox<T> {
     /// [`TBox::read`].
     ///
     /// # Errors
-    /// When the object cannot be had, or there is no room for a copy.
+    /// If the object cannot be reached, or there is no room for a copy.
     #[track_caller]
     pub fn try_read(&self) -> Result<Ref<'_, T>, ObjectError> {
         self.0.try_read()
@@ -138,7 +138,7 @@ impl<T: Shareable> TBox<T> {
     /// Borrows the object for writing: it is this rank's then.
     ///
     /// # Panics
-    /// When the object cannot be had.
+    /// If the object cannot be reached.
     #[track_caller]
     pub fn write(&mut self) -> MutRef<'_, T> {
         self.0.write()
@@ -147,7 +147,7 @@ impl<T: Shareable> TBox<T> {
     /// [`TBox::write`].
     ///
     /// # Errors
-    /// When the object cannot be had, or there is no room for it.
+    /// If the object cannot be reached, or there is no room for it.
     #[track_caller]
     pub fn try_write(&mut self) -> Result<MutRef<'_, T>, ObjectError> {
         self.0.try_write()

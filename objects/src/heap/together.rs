@@ -1,4 +1,4 @@
-//! Objects that ranks pass to each other, all of them together: ownership, or a borrow that ends before its owner goes on.
+//! Collective passing of objects between ranks: ownership, or a borrow that ends before its owner continues.
 
 use super::Messages;
 use super::borrow::{MutRef, Ref};
@@ -130,8 +130,9 @@ impl Objects {
         result
     }
 
-    /// One rank lends an object to another for writing, as long as `write` runs there: it moves to where it is written, and
-    /// the owner's box follows. Collective: returns when it is written, with what `write` has said on the rank where it ran.
+    /// One rank lends an object to another for writing, as long as `write` runs there: it moves to the
+    /// writer, and the owner's box follows. Collective: returns when it is written, with the result of
+    /// `write` on the rank where it ran.
     ///
     /// # Errors
     /// As [`Objects::lend`].
@@ -165,7 +166,7 @@ impl Objects {
     }
 }
 
-/// A borrow that all ranks are to end together: also when what they do panics, because the owner must not go on before.
+/// A borrow that all ranks end together: even by a panic, because the owner must not continue before.
 struct End<'o, 'b, T: Portable> {
     objects: &'o Objects,
     /// Agreed word of the borrow, which tells the borrows of several threads apart.

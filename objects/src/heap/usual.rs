@@ -33,7 +33,7 @@ macro_rules! as_std_box {
             /// In this rank's partition.
             ///
             /// # Panics
-            /// When the object cannot be had, or there is no room.
+            /// If the object cannot be reached, or there is no room.
             #[track_caller]
             fn clone(&self) -> Self {
                 Self::new(T::clone(self))
@@ -55,7 +55,7 @@ as_std_box!(DBox TBox);
 
 impl<T: Portable> FromIterator<T> for DVec<T> {
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[track_caller]
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
         let mut row = Self::new();
@@ -69,7 +69,7 @@ impl<T: Portable> IntoIterator for DVec<T> {
     type IntoIter = std::vec::IntoIter<T>;
 
     /// # Panics
-    /// When its values cannot be had; [`DVec::into_vec`] says why instead.
+    /// If its values cannot be reached; [`DVec::into_vec`] returns the error instead.
     #[track_caller]
     fn into_iter(self) -> Self::IntoIter {
         had(self.into_vec()).into_iter()
@@ -113,7 +113,7 @@ impl<T: Portable> DVec<T> {
     /// Puts a value before the one at `at`, or behind the last; the row comes here.
     ///
     /// # Panics
-    /// When there are not so many, the row cannot be had, or there is no room.
+    /// If there are not so many, the row cannot be reached, or there is no room.
     #[track_caller]
     pub fn insert(&mut self, at: usize, value: T) {
         assert!(at <= self.len(), "insert at {at} of {}", self.len());
@@ -124,7 +124,7 @@ impl<T: Portable> DVec<T> {
     /// Takes the value at `at`; those behind it follow, and the row comes here.
     ///
     /// # Panics
-    /// When there are not so many, or the row cannot be had.
+    /// If there are not so many, or the row cannot be reached.
     #[track_caller]
     pub fn remove(&mut self, at: usize) -> T {
         assert!(at < self.len(), "remove at {at} of {}", self.len());
@@ -136,7 +136,7 @@ impl<T: Portable> DVec<T> {
     /// Takes the value at `at`, and puts the last one there; the row comes here.
     ///
     /// # Panics
-    /// When there are not so many, or the row cannot be had.
+    /// If there are not so many, or the row cannot be reached.
     #[track_caller]
     pub fn swap_remove(&mut self, at: usize) -> T {
         let last = self.len().saturating_sub(1);
@@ -148,7 +148,7 @@ impl<T: Portable> DVec<T> {
     /// Moves all values of another row to the end; both come here.
     ///
     /// # Panics
-    /// When they cannot be had, or there is no room.
+    /// If they cannot be reached, or there is no room.
     #[track_caller]
     pub fn append(&mut self, other: &mut Self) {
         self.extend(std::mem::take(other));
@@ -157,7 +157,7 @@ impl<T: Portable> DVec<T> {
     /// Drops all values for which this is not so, in no order of theirs; the others stay in theirs. The row comes here.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// If it cannot be reached.
     #[track_caller]
     pub fn retain(&mut self, mut is_kept: impl FnMut(&T) -> bool) {
         let values = self.as_mut_slice();
@@ -175,7 +175,7 @@ impl<T: Portable> DVec<T> {
     /// comes here.
     ///
     /// # Panics
-    /// When there are not so many, or the row cannot be had.
+    /// If there are not so many, or the row cannot be reached.
     #[track_caller]
     pub fn drain(&mut self, range: impl RangeBounds<usize>) -> std::vec::IntoIter<T> {
         let Range { start, end } = bounds(range, self.len());
@@ -190,7 +190,7 @@ impl<T: Portable> DVec<T> {
     /// Drops each value that is as the one before it; the row comes here.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// If it cannot be reached.
     #[track_caller]
     pub fn dedup(&mut self)
     where
@@ -199,10 +199,10 @@ impl<T: Portable> DVec<T> {
         self.dedup_by(|value, before| value == before);
     }
 
-    /// Drops each value of which this says that it is as the one that was kept before it; the row comes here.
+    /// Drops each value for which the closure returns true of it and the last kept value; the row comes here.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// If it cannot be reached.
     #[track_caller]
     pub fn dedup_by(&mut self, mut is_same: impl FnMut(&mut T, &mut T) -> bool) {
         let values = self.as_mut_slice();
@@ -220,7 +220,7 @@ impl<T: Portable> DVec<T> {
     /// Adds clones of values at the end; the row comes here.
     ///
     /// # Panics
-    /// When it cannot be had, or there is no room; [`DVec::try_extend_from`] says so instead.
+    /// If it cannot be reached, or there is no room; [`DVec::try_extend_from`] returns the error instead.
     #[track_caller]
     pub fn extend_from_slice(&mut self, values: &[T])
     where
@@ -229,10 +229,10 @@ impl<T: Portable> DVec<T> {
         self.extend(values.iter().cloned());
     }
 
-    /// Makes the row so long, with clones of a value where it was shorter; it comes here.
+    /// Makes the row `count` values long, with clones of a value for new ones; it comes here.
     ///
     /// # Panics
-    /// When it cannot be had, or there is no room.
+    /// If it cannot be reached, or there is no room.
     #[track_caller]
     pub fn resize(&mut self, count: usize, value: T)
     where
@@ -248,7 +248,7 @@ impl<T: Shareable> DVec<T> {
     /// All values, to read. As `Deref`.
     ///
     /// # Panics
-    /// When they cannot be had; [`DVec::try_as_slice`] says why instead.
+    /// If they cannot be reached; [`DVec::try_as_slice`] returns the error instead.
     #[inline]
     #[track_caller]
     pub fn as_slice(&self) -> &[T] {
@@ -260,7 +260,7 @@ impl<T: Shareable + Clone> Clone for DVec<T> {
     /// In this rank's partition.
     ///
     /// # Panics
-    /// When the values cannot be had, or there is no room.
+    /// If the values cannot be reached, or there is no room.
     #[track_caller]
     fn clone(&self) -> Self {
         self.iter().cloned().collect()
@@ -285,7 +285,7 @@ impl<T: Shareable + PartialEq, const N: usize> PartialEq<[T; N]> for DVec<T> {
 
 impl<T: Portable + Clone> From<&[T]> for DVec<T> {
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[track_caller]
     fn from(values: &[T]) -> Self {
         values.iter().cloned().collect()
@@ -294,7 +294,7 @@ impl<T: Portable + Clone> From<&[T]> for DVec<T> {
 
 impl<T: Portable, const N: usize> From<[T; N]> for DVec<T> {
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[track_caller]
     fn from(values: [T; N]) -> Self {
         values.into_iter().collect()
@@ -303,7 +303,7 @@ impl<T: Portable, const N: usize> From<[T; N]> for DVec<T> {
 
 impl<'v, T: Portable + Copy> Extend<&'v T> for DVec<T> {
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[track_caller]
     fn extend<I: IntoIterator<Item = &'v T>>(&mut self, values: I) {
         self.extend(values.into_iter().copied());
@@ -321,7 +321,7 @@ impl DString {
     /// Adds a character at the end; all of it comes here.
     ///
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[track_caller]
     pub fn push(&mut self, character: char) {
         self.push_str(character.encode_utf8(&mut [0; 4]));
@@ -330,7 +330,7 @@ impl DString {
     /// All of it, to read. As `Deref`.
     ///
     /// # Panics
-    /// When it cannot be had; [`DString::try_as_str`] says why instead.
+    /// If it cannot be reached; [`DString::try_as_str`] returns the error instead.
     #[track_caller]
     pub fn as_str(&self) -> &str {
         self
@@ -341,7 +341,7 @@ impl Clone for DString {
     /// In this rank's partition.
     ///
     /// # Panics
-    /// When it cannot be had, or there is no room.
+    /// If it cannot be reached, or there is no room.
     #[track_caller]
     fn clone(&self) -> Self {
         self.as_str().into()
@@ -350,7 +350,7 @@ impl Clone for DString {
 
 impl From<String> for DString {
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[track_caller]
     fn from(text: String) -> Self {
         text.as_str().into()
@@ -359,7 +359,7 @@ impl From<String> for DString {
 
 impl From<char> for DString {
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[track_caller]
     fn from(character: char) -> Self {
         (&*character.encode_utf8(&mut [0; 4])).into()
@@ -370,7 +370,7 @@ impl FromStr for DString {
     type Err = std::convert::Infallible;
 
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[track_caller]
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(text.into())

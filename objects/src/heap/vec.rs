@@ -23,10 +23,11 @@ use vgas::Rank;
 /// written; a rank that does not have it reads a copy of all of it, or only [some of it](DVec::range), and a
 /// rank that writes it brings it.
 ///
-/// It may lie in boxes and other rows, and these in it, and may be larger than memory: what is used of it is brought in by pages.
+/// It may lie in boxes and other rows, and these in it, and may be larger than memory: the used part is
+/// brought in by pages.
 ///
-/// Each use as a slice asks once where it is, and whether others have been given it: a comparison, mostly. A loop that is to be made one of vector
-/// instructions needs the slice itself (`let row = &mut row[..];`).
+/// Each use as a slice asks once for its address, and if others have been given it: a comparison, mostly. A
+/// loop that is to be made one of vector instructions needs the slice itself (`let row = &mut row[..];`).
 ///
 /// ```no_run
 /// # use vgas_objects::{DVec, ObjectError};
@@ -133,7 +134,7 @@ pub(super) fn bounds(range: impl RangeBounds<usize>, length: usize) -> Range<usi
     first..end
 }
 
-/// The class of a slot for so many values at least.
+/// Returns the class of a slot for at least `count` values.
 fn room_for<T>(count: u64) -> Result<Class, ObjectError> {
     let bytes = count.checked_mul(size::<T>());
     let class = bytes.and_then(|bytes| Class::of(bytes, align_of::<T>() as u64));
@@ -164,10 +165,11 @@ impl<T: Portable> DVec<T> {
         }
     }
 
-    /// An empty row with room for so many values in this rank's partition.
+    /// Makes an empty row with room for `count` values in this rank's partition.
     ///
     /// # Panics
-    /// When so much room is not left in one piece, or there is no heap; [`DVec::try_with_capacity`] says so instead.
+    /// If this much room is not left in one piece, or there is no heap; [`DVec::try_with_capacity`] returns
+    /// the error instead.
     #[track_caller]
     pub fn with_capacity(count: usize) -> Self {
         super::boxes::had(Self::try_with_capacity(count))
@@ -176,7 +178,7 @@ impl<T: Portable> DVec<T> {
     /// [`DVec::with_capacity`].
     ///
     /// # Errors
-    /// When so much room is not left in one piece, or there is no heap.
+    /// If this much room is not left in one piece, or there is no heap.
     #[track_caller]
     pub fn try_with_capacity(count: usize) -> Result<Self, ObjectError> {
         let mut row = Self::new();
@@ -184,10 +186,10 @@ impl<T: Portable> DVec<T> {
         Ok(row)
     }
 
-    /// A row of copies of these values, in this rank's partition: as `From`, where there may be no room.
+    /// A row of copies of these values, in this rank's partition: as `From`, but there may be no room.
     ///
     /// # Errors
-    /// When so much room is not left in one piece, or there is no heap.
+    /// If this much room is not left in one piece, or there is no heap.
     #[track_caller]
     pub fn try_from_slice(values: &[T]) -> Result<Self, ObjectError>
     where
@@ -198,10 +200,12 @@ impl<T: Portable> DVec<T> {
         Ok(row)
     }
 
-    /// Adds values at the end, as far as there is room: as `Extend`, where there may be none. The row comes here.
+    /// Adds values at the end, as far as there is room: as `Extend`, but there may be none. The row comes
+    /// here.
     ///
     /// # Errors
-    /// With the first value that has no room, those before being in the row; or when the row cannot be had.
+    /// With the first value that has no room, those before being in the row; or when the row cannot be
+    /// reached.
     #[track_caller]
     pub fn try_extend(&mut self, values: impl IntoIterator<Item = T>) -> Result<(), super::Refused<T>> {
         let values = values.into_iter();
@@ -244,7 +248,8 @@ impl<T: Portable> DVec<T> {
         self.room() as usize
     }
 
-    /// Asks for its values to be in memory soon, as [`prefetch`](crate::prefetch) of its slice does; but a row of another rank is left where it is.
+    /// Asks for its values to be in memory soon, as [`prefetch`](crate::prefetch) of its slice does; another
+    /// rank's row is left where it is.
     pub fn prefetch(&self) {
         if let Some(link) = self.link() {
             super::ahead::ask(link.word.address(), self.length * size::<T>());
@@ -300,7 +305,7 @@ impl<T: Portable> DVec<T> {
         Some((link.word, self.shape()))
     }
 
-    /// It was found there, or a copy of it, one use of which is this row's.
+    /// Notes that it was found there, or a copy of it, one use of which is this row's.
     pub(super) fn note(&self, heap: &Heap, (address, copy_of): (u64, Option<Word>)) {
         if let Some(link) = self.link() {
             heap.note(link, address, copy_of.is_some());
@@ -346,7 +351,7 @@ impl<T: Portable> DVec<T> {
         Some(word.address())
     }
 
-    /// [`DVec::brought`], where it is then.
+    /// [`DVec::brought`]; returns its address then.
     ///
     /// The row is given away meanwhile, field by field, and comes back so: where a compiler sees that its address is known elsewhere, or
     /// that its bytes are written as something else than its fields, each use of a row in a loop loads all of them again. Should what is called
@@ -407,7 +412,7 @@ impl<T: Portable> DVec<T> {
     }
 
     /// # Safety
-    /// It is where the values are, or a copy that this row has counted.
+    /// It is the address of the values, or of a copy that this row has counted.
     #[inline]
     unsafe fn slice_at(&self, address: u64) -> &[T] {
         // SAFETY: rules 1 and 2, by the caller's promise; it is borrowed.
@@ -426,7 +431,7 @@ impl<T: Portable> DVec<T> {
     /// Returns all values, for reading: local, or in a copy, which stays until they are written.
     ///
     /// # Errors
-    /// When they cannot be had, or there is no room for a copy.
+    /// If they cannot be reached, or there is no room for a copy.
     #[track_caller]
     pub fn try_as_slice(&self) -> Result<&[T], ObjectError>
     where
@@ -441,7 +446,7 @@ impl<T: Portable> DVec<T> {
     /// All values, to write: they come here.
     ///
     /// # Errors
-    /// When they cannot be had, or there is no room for them.
+    /// If they cannot be reached, or there is no room for them.
     #[track_caller]
     pub fn try_as_mut_slice(&mut self) -> Result<&mut [T], ObjectError> {
         let here = Location::caller();
@@ -450,7 +455,7 @@ impl<T: Portable> DVec<T> {
         Ok(unsafe { self.mut_slice_at(address) })
     }
 
-    /// [`DVec::try_as_mut_slice`], also of values that others cannot read.
+    /// [`DVec::try_as_mut_slice`], even of values that other ranks cannot read.
     ///
     /// # Panics
     /// If that fails.
@@ -468,7 +473,7 @@ impl<T: Portable> DVec<T> {
     /// Some of the values, to read: only they travel, and no copy of them stays.
     ///
     /// # Errors
-    /// When they cannot be had; and when there are not so many.
+    /// If they cannot be reached; and if there are fewer.
     #[track_caller]
     pub fn range(&self, range: impl RangeBounds<usize>) -> Result<Part<'_, T>, ObjectError>
     where
@@ -502,10 +507,10 @@ impl<T: Portable> DVec<T> {
         Ok(Part::of(Values::Here(all[first..end].as_ptr(), end - first)))
     }
 
-    /// All values, so many at a time, as [`DVec::range`].
+    /// Returns all values, `count` at a time, as [`DVec::range`].
     ///
     /// # Panics
-    /// When it is to be none at a time.
+    /// If it is to be none at a time.
     #[track_caller]
     pub fn chunks_of(&self, count: usize) -> impl Iterator<Item = Result<Part<'_, T>, ObjectError>>
     where
@@ -516,10 +521,10 @@ impl<T: Portable> DVec<T> {
         (0..self.len()).step_by(count).map(part)
     }
 
-    /// Sees to it that so many more values have room.
+    /// Ensures that so many more values have room.
     ///
     /// # Panics
-    /// When there is not so much room in one piece; [`DVec::try_reserve`] says so instead.
+    /// If there is not this much room in one piece; [`DVec::try_reserve`] returns the error instead.
     #[track_caller]
     pub fn reserve(&mut self, count: usize) {
         super::boxes::had(self.try_reserve(count));
@@ -528,7 +533,7 @@ impl<T: Portable> DVec<T> {
     /// [`DVec::reserve`].
     ///
     /// # Errors
-    /// When there is not so much room in one piece.
+    /// If there is not this much room in one piece.
     #[track_caller]
     pub fn try_reserve(&mut self, count: usize) -> Result<(), ObjectError> {
         let here = Location::caller();
@@ -582,7 +587,7 @@ impl<T: Portable> DVec<T> {
     /// Adds a value at the end; the row comes here.
     ///
     /// # Panics
-    /// When there is no room; [`DVec::try_push`] gives the value back instead.
+    /// If there is no room; [`DVec::try_push`] gives the value back instead.
     #[inline]
     #[track_caller]
     pub fn push(&mut self, value: T) {
@@ -594,7 +599,7 @@ impl<T: Portable> DVec<T> {
     /// Adds a value at the end; the row comes here.
     ///
     /// # Errors
-    /// With the value, when there is no room, or the row cannot be had.
+    /// With the value, when there is no room, or the row cannot be reached.
     #[inline]
     #[track_caller]
     pub fn try_push(&mut self, value: T) -> Result<(), super::Refused<T>> {
@@ -625,7 +630,7 @@ impl<T: Portable> DVec<T> {
     /// Adds copies of values at the end, all or none; the row comes here.
     ///
     /// # Errors
-    /// When there is no room for all, or the row cannot be had.
+    /// If there is no room for all, or the row cannot be reached.
     #[track_caller]
     pub fn try_extend_from(&mut self, values: &[T]) -> Result<(), ObjectError>
     where
@@ -644,7 +649,7 @@ impl<T: Portable> DVec<T> {
     /// Takes the last value; the row comes here.
     ///
     /// # Panics
-    /// When the row cannot be had.
+    /// If the row cannot be reached.
     #[inline]
     #[track_caller]
     pub fn pop(&mut self) -> Option<T> {
@@ -658,10 +663,10 @@ impl<T: Portable> DVec<T> {
         Some(unsafe { with_exposed_provenance::<T>(address as usize).add(last as usize).read() })
     }
 
-    /// Drops all values but the first so many; the row comes here, if there are more.
+    /// Drops all values but the first `count`; the row comes here, if there are more.
     ///
     /// # Panics
-    /// When it cannot be had.
+    /// If it cannot be reached.
     #[track_caller]
     pub fn truncate(&mut self, count: usize) {
         if self.len() <= count {
@@ -677,7 +682,7 @@ impl<T: Portable> DVec<T> {
     /// Takes all values from one on, into a row of their own; both are here then.
     ///
     /// # Panics
-    /// When there are not so many, they cannot be had, or there is no room.
+    /// If there are not so many, they cannot be reached, or there is no room.
     #[track_caller]
     pub fn split_off(&mut self, at: usize) -> Self {
         let from = self.as_mut_slice()[at..].as_mut_ptr();
@@ -697,7 +702,7 @@ impl<T: Portable> DVec<T> {
     /// All values, in memory of this process.
     ///
     /// # Errors
-    /// If they cannot be had; they are leaked then.
+    /// If they cannot be reached; they are leaked then.
     #[track_caller]
     pub fn into_vec(self) -> Result<Vec<T>, ObjectError> {
         let (this, here) = (ManuallyDrop::new(self), Location::caller());
@@ -751,7 +756,7 @@ impl<T: Shareable> DerefMut for DVec<T> {
     }
 }
 
-/// Drops so many own values in a row, and frees their slot.
+/// Drops own values in a row, and frees their slot.
 ///
 /// # Safety
 /// They are the caller's, and are not used again.
@@ -816,7 +821,7 @@ impl<T: Portable> From<Vec<T>> for DVec<T> {
     /// The values move, as bytes.
     ///
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[track_caller]
     fn from(mut values: Vec<T>) -> Self {
         let (mut row, count) = (Self::with_capacity(values.len()), values.len());
@@ -832,7 +837,7 @@ impl<T: Portable> From<Vec<T>> for DVec<T> {
 
 impl<T: Portable> Extend<T> for DVec<T> {
     /// # Panics
-    /// When there is no room.
+    /// If there is no room.
     #[track_caller]
     fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
         let mut values = values.into_iter();

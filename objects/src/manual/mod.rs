@@ -1,4 +1,4 @@
-//! The manual: what the reference pages of single items do not say.
+//! The manual: topics beyond the reference pages of single items.
 
 pub mod costs;
 pub mod limits;

@@ -1,4 +1,4 @@
-//! Std's `sync::atomic`: numbers that all ranks update where they are ([`crate::sync::DAtomic`]).
+//! Std's `sync::atomic`: numbers that all ranks update in place ([`crate::sync::DAtomic`]).
 
 use crate::sync::DAtomic;
 use crate::{ObjectError, Portable, Shareable};
@@ -42,13 +42,13 @@ macro_rules! atomics {
                 had(self.0.store(number as $word));
             }
 
-            /// Replaces the number; what it was.
+            /// Replaces the number; returns the old value.
             #[track_caller]
             pub fn swap(&self, number: $number, _: Ordering) -> $number {
                 had(self.0.swap(number as $word)) as $number
             }
 
-            /// Replaces the number if it is `current`: what it was, as `Err` if that was another.
+            /// Replaces the number if it is `current`; returns the old value, as `Err` if it was another.
             ///
             /// # Errors
             /// With the number, if it is another.
@@ -64,13 +64,13 @@ macro_rules! atomics {
                 was.map(|was| was as $number).map_err(|was| was as $number)
             }
 
-            /// Adds, and wraps around; what it was.
+            /// Adds, and wraps around; returns the old value.
             #[track_caller]
             pub fn fetch_add(&self, number: $number, _: Ordering) -> $number {
                 had(self.0.fetch_add(number as $word)) as $number
             }
 
-            /// Subtracts, and wraps around; what it was.
+            /// Subtracts, and wraps around; returns the old value.
             #[track_caller]
             pub fn fetch_sub(&self, number: $number, _: Ordering) -> $number {
                 had(self.0.fetch_sub(number as $word)) as $number
@@ -91,7 +91,8 @@ macro_rules! atomics {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the number by what `change` makes of it, as often as it is another meanwhile; what it was.
+            /// Replaces the number by what `change` makes of it, as often as it is another meanwhile; returns
+            /// the old value.
             ///
             /// # Errors
             /// With the number, if `change` makes none of it.
@@ -112,31 +113,31 @@ macro_rules! atomics {
                 Err(was)
             }
 
-            /// Keeps the bits that are set in both; what it was.
+            /// Keeps the bits that are set in both; returns the old value.
             #[track_caller]
             pub fn fetch_and(&self, number: $number, _: Ordering) -> $number {
                 had(self.0.fetch_and(number as $word)) as $number
             }
 
-            /// Sets the bits that are set in either; what it was.
+            /// Sets the bits that are set in either; returns the old value.
             #[track_caller]
             pub fn fetch_or(&self, number: $number, _: Ordering) -> $number {
                 had(self.0.fetch_or(number as $word)) as $number
             }
 
-            /// Sets the bits that are set in one of both; what it was.
+            /// Sets the bits that are set in one of both; returns the old value.
             #[track_caller]
             pub fn fetch_xor(&self, number: $number, _: Ordering) -> $number {
                 had(self.0.update(Change::Xor(number as $word))) as $number
             }
 
-            /// The greater of both; what it was.
+            /// The greater of both; returns the old value.
             #[track_caller]
             pub fn fetch_max(&self, number: $number, _: Ordering) -> $number {
                 had(self.0.update(Change::Max(number as $word))) as $number
             }
 
-            /// The lesser of both; what it was.
+            /// The lesser of both; returns the old value.
             #[track_caller]
             pub fn fetch_min(&self, number: $number, _: Ordering) -> $number {
                 had(self.0.update(Change::Min(number as $word))) as $number
@@ -155,7 +156,7 @@ atomics!(
     AtomicIsize isize as i64
 );
 
-/// As std's, for all ranks; what is said of [`AtomicU32`] holds.
+/// As std's, for all ranks; see [`AtomicU32`].
 #[derive(Debug, Portable, Shareable)]
 pub struct AtomicBool(DAtomic<u32>);
 
@@ -178,13 +179,13 @@ impl AtomicBool {
         had(self.0.store(is_set.into()));
     }
 
-    /// Sets it, or not; what it was.
+    /// Sets it, or not; returns the old value.
     #[track_caller]
     pub fn swap(&self, is_set: bool, _: Ordering) -> bool {
         had(self.0.swap(is_set.into())) != 0
     }
 
-    /// Replaces it if it is `current`: what it was, as `Err` if that was the other.
+    /// Replaces it if it is `current`; returns the old value, as `Err` if it was the other.
     ///
     /// # Errors
     /// With what it is, if that is the other.

@@ -100,7 +100,7 @@ pub type Failed = std::boxed::Box<dyn std::error::Error>;
 /// Runs a program in a job: on the first rank, its threads on all ranks. Options are the default ones; [`run_with`] takes others.
 ///
 /// # Errors
-/// When the job cannot be joined, or a peer is lost.
+/// If the job cannot be joined, or a peer is lost.
 pub fn run(program: impl FnOnce()) -> Result<(), Failed> {
     run_with(&HeapOptions::default(), &RunOptions::default(), program)
 }
@@ -118,7 +118,7 @@ pub fn run(program: impl FnOnce()) -> Result<(), Failed> {
 /// ```
 ///
 /// # Errors
-/// When the job cannot be joined, the heap or the workers are refused, or a peer is lost.
+/// If the job cannot be joined, the heap or the workers are refused, or a peer is lost.
 pub fn run_with(heap: &HeapOptions, workers: &RunOptions, program: impl FnOnce()) -> Result<(), Failed> {
     let objects = Objects::attach(&Runtime::init()?, heap)?;
     objects.run(workers, program)?;

@@ -7,7 +7,7 @@ pub use crate::sync::{
     TrySendError, channel as sync_channel,
 };
 
-/// Values that a channel has room for of which nothing was said.
+/// Default room of a channel, in values.
 const ROOM: usize = 1 << 16;
 
 /// A channel with room for 65,536 values: a sender waits while it is full.

@@ -4,7 +4,7 @@ use crate::task::called::OwnedCall;
 use crate::{Call, JoinHandle, Lent, Portable, TaskPlace};
 pub use std::thread::{available_parallelism, sleep, yield_now};
 
-/// Begins a thread [anywhere](TaskPlace::Anywhere): where most of what it uses is, or where nothing else is done.
+/// Begins a thread [anywhere](TaskPlace::Anywhere): on the rank with most of its data, or on an idle one.
 pub fn spawn<C: OwnedCall>(call: C) -> JoinHandle<'static, C::Output> {
     call.begin(TaskPlace::Anywhere)
 }

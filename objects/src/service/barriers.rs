@@ -1,4 +1,4 @@
-//! Barriers: so many that come, go on together.
+//! Barriers: a number of parties that continue once all have come.
 
 use crate::heap::LIBRARY;
 use serde::{Deserialize, Serialize};

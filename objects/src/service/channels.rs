@@ -1,9 +1,9 @@
 //! Channels: values on their way from many senders to one receiver, as bytes, in their order.
 //!
 //! A channel has a number, and is known here from when it is opened until its receiver has gone. It has room
-//! for so many values; those for which there is none wait with the message that has brought them, which is
-//! answered when they are in. Senders are counted in units, as owners of counted values are
-//! (`sync/units.rs`): when none is left, the receiver is told.
+//! for a number of values; those beyond wait with the message that has brought them, which is answered when
+//! they are in. Senders are counted in units, as owners of counted values are (`sync/units.rs`): when none is
+//! left, the receiver is told.
 
 use super::bytes::Bytes;
 use crate::heap::LIBRARY;
@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use vgas::NodeId;
 use vgas::service::{Call, Home, Library, Service};
 
-/// Most bytes that wait in a channel: of more room, less is had.
+/// Most bytes that wait in a channel, whatever its room.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Most bytes of a value.
 const VALUE_BYTES_MAX: u32 = 2048;
@@ -21,15 +21,16 @@ const VALUE_BYTES_MAX: u32 = 2048;
 /// Request to the channels of a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// A new one, of values of so many bytes, with room for so many, and one unit of senders.
+    /// Opens one, for values of `bytes` bytes, with room for `room`, and one unit of senders.
     Open { bytes: u32, room: u32 },
-    /// There are to be so many more units of senders.
+    /// Adds units of senders.
     Draw { channel: u64, units: u64 },
     /// So many units of senders are not used any more.
     Leave { channel: u64, units: u64 },
     /// Values, one after the other; answered when there was room for all. `try_only`: now or not at all.
     Send { channel: u64, count: u32, values: Bytes, try_only: bool },
-    /// Values, at most so many; answered when there are some, or with [`Answer::Nothing`] if `try_only`.
+    /// Requests at most `most` values; answered when there are some, or with [`Answer::Nothing`] if
+    /// `try_only`.
     Receive { channel: u64, most: u32, try_only: bool },
     /// The receiver stops waiting.
     Cancel { channel: u64 },

@@ -1,4 +1,4 @@
-//! Any bytes as what ranks and other nodes ask the services of owned objects. See [`crate::fuzzing`].
+//! Any bytes as requests of ranks and other nodes to the services of owned objects. See [`crate::fuzzing`].
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Readers that are handed on, and what a hostile peer can say, each service by itself.
+//! Forwarded readers, and messages of a hostile peer, each service by itself.
 
 use super::Bytes;
 use super::heap::{Answer, CopyAt, Freed, HeapService, Read, Request};
@@ -74,8 +74,9 @@ fn a_cold_home_hands_on() {
     assert!(home.passed(call).is_none() && home.answer(call).is_some_and(|answer| answer.is_ok()));
 }
 
-/// Goal: a wrong hint is harmless, whatever is where the copy was: nothing, another word, another copy of the same word while it is
-/// read, or nothing in memory. The reader comes back, and the home serves it, and hands it on no more.
+/// Goal: a wrong hint is harmless, whatever is at the copy's place: nothing, another word, another copy of
+/// the same word while it is read, or nothing in memory. The reader comes back, and the home serves it, and
+/// hands it on no more.
 #[test]
 fn wrong_hints_are_harmless() {
     type Before = fn(&mut Trial<HeapService>);
@@ -131,7 +132,7 @@ fn a_busy_home_hands_on() {
 }
 
 /// Goal: reads of one message are answered by one, each after its mark, in the order of the requests; those
-/// that cannot be had are none, without effect on others; more than a message has room for, and another
+/// that cannot be reached are none, without effect on others; more than a message has room for, and another
 /// node's objects, are refused.
 #[test]
 fn reads_are_answered_together() {
@@ -162,7 +163,8 @@ fn reads_are_answered_together() {
     assert!(home.service().is_idle());
 }
 
-/// Goal: a home that is behind leaves what it knows a copy of to be asked for by itself; one that is not gives all, also from NVMe.
+/// Goal: a home that is behind leaves objects with known copies to be requested by themselves; one that is
+/// not gives all, even from NVMe.
 #[test]
 fn a_busy_home_leaves_what_others_have() {
     let mut home = cold_home();

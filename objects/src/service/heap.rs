@@ -1,19 +1,20 @@
 //! Work at the home of objects: one message brings another node an object's bytes, and one tells of many that are free.
 //!
-//! It knows no types and no allocator, only where the words are that both sides agree on: which slot was served, and the list of
-//! what others have freed, through the slots themselves ([`crate::slab`], `heap/`).
+//! It knows no types and no allocator, only the places of the words that both sides agree on: the slot that
+//! was served, and the list of slots freed by others, through the slots themselves ([`crate::slab`],
+//! `heap/`).
 //!
 //! A home whose bytes are not in memory, or which is behind with reads, hands a reader on to the node that
 //! read the object last, if it knows of one: a message to that node, and the answer from there. There the
-//! copy's label is looked at, the bytes are taken, and the label is looked at again; unless it says twice
-//! that this is a copy of the word, and the same copy, the reader comes back to the home, which serves it. A
-//! forwarded read does not mark the slot as served: the copy exists because it was marked.
+//! copy's label is looked at, the bytes are taken, and the label is looked at again; unless both show this
+//! word, and the same copy, the reader comes back to the home, which serves it. A forwarded read does not
+//! mark the slot as served: the copy exists because it was marked.
 //!
 //! An object may be asked for with all that is tied to it ([`Request::Group`]): the reader says where in its bytes the words of tied objects are,
 //! and where in theirs; this follows them as long as they are of the same rank and the answer has room.
 //!
-//! Reads that come in one message ([`Request::All`]) are done at the same time, also from NVMe, and answered together; a home that is behind leaves
-//! those of which it knows a copy to be asked for by themselves.
+//! Reads that come in one message ([`Request::All`]) are done at the same time, even from NVMe, and answered
+//! together; a home that is behind leaves those with known copies to be requested by themselves.
 
 use super::bytes::Bytes;
 pub(crate) use super::hints::CopyAt;
@@ -31,7 +32,7 @@ use vgas::{Change, NodeId, Peer, Rank};
 /// Most words that are noted in one freed slot, and most slots that are freed by one message.
 pub(crate) const NOTE_WORDS_MAX: usize = 4096;
 
-/// Messages of readers that a home has not answered, from which on it hands on what it can.
+/// Unanswered messages of readers from which on a home forwards reads where it can.
 const BUSY_READS: usize = 64;
 
 /// Most reads of a message.
@@ -52,8 +53,9 @@ pub(crate) enum Request {
     Back(Read),
     /// The bytes of several objects of ranks of this node.
     All(Vec<Read>),
-    /// The bytes of objects, and of those that are tied to them, in at most so many bytes. Partitions lie in the order of their ranks, the first at
-    /// `base` in all processes, one after each `stride`. The first kind is that of the objects, or of each of their values.
+    /// The bytes of objects, and of their ties, in at most `most` bytes. Partitions lie in the order of their
+    /// ranks, the first at `base` in all processes, one after each `stride`. The first kind is that of the
+    /// objects, or of each of their values.
     Group { first: Vec<Read>, base: u64, stride: u64, most: u32, kinds: Vec<Kind> },
     /// Objects of this rank are free, those that come later in the list being linked to by those before. Answered when all
     /// that were freed by earlier messages are in its list, too.
@@ -95,7 +97,7 @@ pub(crate) struct Counts {
     pub from_copies: u64,
     /// Readers that came back.
     pub came_back: u64,
-    /// Words of which it knows a copy.
+    /// Words with a known copy.
     pub hints: u64,
 }
 
@@ -114,9 +116,9 @@ pub(crate) struct Freed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Bytes(Bytes),
-    /// In the order in which they were asked for; none of what is to be asked for by itself.
+    /// In the order of the requests; none if it is to be requested by itself.
     All(Vec<Option<Bytes>>),
-    /// Objects in the order in which they were asked for, and what is tied to them, each with its word.
+    /// Objects in the order of the requests, and their ties, each with its word.
     Group {
         first: Vec<Option<Bytes>>,
         tied: Vec<(u64, Bytes)>,
@@ -154,7 +156,7 @@ struct Reading {
 #[derive(Debug)]
 enum Requester {
     One(Call),
-    /// A list with this number, of what is at this place in it.
+    /// A list with this number, and the index in it.
     List(u64, usize),
 }
 
@@ -181,7 +183,7 @@ struct Followed {
     /// Bytes that the answer has room for.
     room: u64,
     kinds: Vec<Kind>,
-    /// So many were asked for; what is wanted beyond is tied to them.
+    /// Number of requested objects; the others are tied to them.
     first: usize,
     /// Word and kind of each followed object.
     tied: Vec<(u64, u16)>,
@@ -200,7 +202,7 @@ enum ReadStep {
     Before(CopyAt),
     /// The bytes of the copy that had this label.
     Copy(CopyAt, Vec<u8>),
-    /// The label is being read again: what it was, and the bytes.
+    /// The label is being read again: its former value, and the bytes.
     After(Vec<u8>, Vec<u8>),
 }
 
@@ -472,7 +474,7 @@ impl HeapService {
         }
     }
 
-    /// Answers a list of which nothing is left.
+    /// Answers a list that is complete.
     fn one_of_list_ended(&mut self, number: u64, home: &mut Home<'_, Self>) {
         let Some(list) = self.lists.get_mut(&number) else { return };
         list.left -= 1;
@@ -521,7 +523,7 @@ impl HeapService {
         self.reads.insert(ticket, reading);
     }
 
-    /// A step is done, or cannot be.
+    /// A step has ended, or failed.
     fn read_on(&mut self, reading: Reading, result: Result<Vec<u8>, Failure>, home: &mut Home<'_, Self>) {
         let Reading { asker, read, step } = reading;
         self.listed -= usize::from(matches!(asker, Requester::List(..)));
@@ -686,7 +688,7 @@ mod tests {
         trial.memory(Rank(2))[at as usize..][..24].copy_from_slice(&bytes_of(&words));
     }
 
-    /// The words of what came, the first without one.
+    /// Returns the words of an answer, the first without one.
     fn came(answer: Option<Result<Answer, vgas::service::ServiceError>>) -> Option<Vec<u64>> {
         let Some(Ok(Answer::Group { first, tied })) = answer else { return None };
         let number = |bytes: &Bytes| u64::from_le_bytes(*bytes.0.first_chunk().unwrap()).wrapping_sub(1);
@@ -728,7 +730,7 @@ mod tests {
         }
     }
 
-    /// Goal: what leads in circles, elsewhere or nowhere ends; kinds that there cannot be are refused.
+    /// Goal: links in circles, to other nodes or to nowhere end; impossible kinds are refused.
     #[test]
     fn groups_are_no_traps() {
         for (next, expected) in [
@@ -784,7 +786,8 @@ mod tests {
         }
     }
 
-    /// Goal: what is freed is a list, before what was there, in whatever order its notes are written, and while its owner takes it away.
+    /// Goal: freed objects are a list, before the former one, in whatever order its notes are written, and
+    /// while its owner takes it away.
     #[test]
     fn what_is_freed_becomes_a_list() {
         let mut trial = trial();

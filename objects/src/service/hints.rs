@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use vgas::NodeId;
 
-/// Objects of which something is known: in sets, by where they are. In a set, those that were read last stay.
-/// In all, less than 2 MiB.
+/// Hints about objects: in sets, by their places. In a set, those that were read last stay. In all, less than
+/// 2 MiB.
 const SETS: usize = 4096;
 const WAYS: usize = 4;
 /// Nodes known for each object: of two, at least one is not the requester.
@@ -31,7 +31,7 @@ struct HintEntry {
     copies: [Option<(NodeId, CopyAt)>; NODES],
 }
 
-/// An object's bytes: whose they are, where, and how many.
+/// An object's bytes: owner, offset, and number.
 type Of = (u32, u64, u32);
 
 /// A home's hints.
@@ -46,7 +46,7 @@ fn set_of((owner, offset, _): Of) -> usize {
 }
 
 impl Hints {
-    /// A node will have a copy of this object: of so many bytes at this offset of a rank.
+    /// Notes that a node will have a copy of this object: of these bytes at this offset of a rank.
     pub fn note(&mut self, of: Of, node: NodeId, copy: CopyAt) {
         if self.sets.is_empty() {
             self.sets = vec![Default::default(); SETS];
@@ -72,7 +72,7 @@ impl Hints {
         known.copies.iter().flatten().find(is_good).copied()
     }
 
-    /// Objects of which something is known.
+    /// Returns the number of objects with hints.
     pub fn count(&self) -> u64 {
         self.sets.iter().flatten().filter(|known| known.of.is_some()).count() as u64
     }

@@ -1,6 +1,6 @@
 //! Locks whose values travel with them: a grant carries the value's bytes, and the release gives them back.
 //!
-//! A lock is where its value is, and is known here only while it is held or waited for. Waiters are granted
+//! A lock is in its value's place, and is known here only while it is held or waited for. Waiters are granted
 //! it in the order of their requests; consecutive readers have it together. A holder may give it back to wait
 //! for a condition: it then blocks no one, and requests the lock again when it is notified, or called back.
 
@@ -27,19 +27,20 @@ type LockPlace = (u32, u64);
 pub(crate) enum Request {
     /// The bytes there, when the caller may have them: alone, or to read. `try_only`: now or not at all.
     Lock { owner: u32, offset: u64, bytes: u32, shared: bool, try_only: bool },
-    /// Gives it back, with what was changed.
+    /// Gives it back, with the changed bytes.
     Unlock { owner: u32, offset: u64, changed: Option<Bytes> },
     /// The bytes there, once no writer holds them.
     Copy { owner: u32, offset: u64, bytes: u32 },
     /// Gives it back with its bytes, and wants it again when this condition is notified.
     Wait { owner: u32, offset: u64, changed: Bytes, condition: u64, token: u64 },
-    /// One of those that wait for a condition goes on, or all.
+    /// Wakes one waiter of a condition, or all.
     Notify { condition: u64, all: bool },
     /// The waiter for a condition under this token stops waiting.
     CallBack { condition: u64, token: u64 },
     /// Asks for the number of locks held or waited for, and of conditions.
     Count,
-    /// The caller, which has it alone, is about to pass something on: if it is lost, the value of before is not used again.
+    /// The caller, which has it alone, is about to pass something on: if it is lost, the former value is not
+    /// used again.
     Gives { owner: u32, offset: u64 },
     /// Answered when the values of all locks released before are written: a lock that the caller still holds for writing.
     Settle,

@@ -1,10 +1,11 @@
 //! Sizes of slots.
 
-/// Bytes of a slab, and what it begins at a multiple of.
+/// Bytes of a slab, and its alignment.
 pub const SLAB_BYTES: u64 = 64 << 10;
 
-/// Bytes of the slots of each class. Steps of at most a quarter, so that little of a slot is wasted; from where slabs have few slots on, what a slab
-/// has for each of six, five, and so on. Heaps at rest have the numbers: others are added behind.
+/// Bytes of the slots of each class. Steps of at most a quarter, so that little of a slot is wasted; once
+/// slabs have few slots, a sixth of a slab, a fifth, and so on. Heaps at rest contain the numbers: new
+/// classes are added behind.
 const SIZES: [u32; 37] = [
     16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280,
     1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10_912, 13_088, 16_368, 21_824, 32_752,
@@ -32,7 +33,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// For a value of this size, at a multiple of `align`; none for what no heap holds.
+    /// Returns the class for a value of this size, at a multiple of `align`; none if no heap holds it.
     pub const fn of(size: u64, align: u64) -> Option<Self> {
         if !align.is_power_of_two() || align > SLAB_BYTES {
             return None;
@@ -56,7 +57,7 @@ impl Class {
         if slabs < LARGE_REST as u64 { Some(Self::Large(slabs as u32)) } else { None }
     }
 
-    /// Bytes of what holds it.
+    /// Bytes of a slot or of the slabs.
     #[inline]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -174,7 +175,7 @@ impl Small {
 mod tests {
     use super::*;
 
-    /// Goal: the short way from an object to its word ends where the long one does.
+    /// Goal: the fast path from an object to its word ends where the slow one does.
     #[test]
     fn words_are_found_by_address() {
         for number in 0..CLASSES as u8 {

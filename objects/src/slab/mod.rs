@@ -8,10 +8,10 @@
 //!
 //! State that must outlive a process lies in the partition: a *record* of each slab (its use, the colour
 //! below which none of its slots begins, and the state of a large object), and, at the beginning of a slab, a
-//! *word* of each slot (its state and colour, see [`crate::colour`]). So a slot's colour goes on when it is
-//! freed and used again, also by another size. Values and copies of others' values lie in different slabs
-//! ([`Use`]), and the slab that was used last is filled first, so that what is born together lies together,
-//! and cold apart from hot.
+//! *word* of each slot (its state and colour, see [`crate::colour`]). So a slot's colour continues when it is
+//! freed and used again, even by another size. Values and copies of remote values lie in different slabs
+//! ([`Use`]), and the slab used last is filled first, so that values born together lie together, and cold
+//! apart from hot.
 
 mod census;
 mod class;
@@ -41,7 +41,7 @@ const LARGE_COPY: u32 = LARGE_REST - 2;
 const NONE: u32 = 0x7fff;
 const LIVE: u32 = 0x8000;
 const RETIRED: u32 = 0xc000;
-/// Bytes of a copy's label: of which word it is, and the how manieth copy of its rank.
+/// Bytes of a copy's label: its word, and its serial number at its rank.
 pub const LABEL_BYTES: u64 = 16;
 
 /// Offset of the label of a copy of this size.
@@ -296,7 +296,7 @@ impl<M: Memory> Slabs<M> {
         self.allocate_leaving(class, of, 0)
     }
 
-    /// Finds room, but takes no slab unless so many others stay free.
+    /// Allocates, but takes no slab unless `spare` others stay free.
     ///
     /// # Errors
     /// When none is left.
@@ -395,7 +395,7 @@ impl<M: Memory> Slabs<M> {
         Ok(self.begin(self.geometry.start(first), record + 8))
     }
 
-    /// Takes the first slabs in a row that are free, if so many others are.
+    /// Takes the first free slabs in a row, if `spare` others are free.
     fn take(&mut self, slabs: u32, spare: u32) -> Option<u32> {
         let found = |slabs_of: &Self| {
             if slabs_of.free_slabs < slabs.saturating_add(spare) {
@@ -453,7 +453,7 @@ impl<M: Memory> Slabs<M> {
     /// Frees what [`Slabs::allocate`] has given, whose word has this colour now.
     ///
     /// # Errors
-    /// When no object begins there, or its colour was never given out.
+    /// If no object begins there, or its colour was never given out.
     pub fn free(&mut self, offset: u64, colour: Colour) -> Result<(), NoObject> {
         let no_object = NoObject { offset, colour };
         let slab = self.geometry.slab_at(offset).ok_or(no_object)?;
@@ -538,7 +538,7 @@ impl<M: Memory> Slabs<M> {
     /// No node has a copy from this retired place any more: it is used again, from the first colour on.
     ///
     /// # Errors
-    /// When it is not retired.
+    /// If it is not retired.
     pub fn confirmed(&mut self, offset: u64) -> Result<(), NoObject> {
         let no_object = NoObject { offset, colour: self.last };
         let at = self.retired.iter().position(|retired| *retired == offset).ok_or(no_object)?;
@@ -563,7 +563,7 @@ impl<M: Memory> Slabs<M> {
     /// Returns the size of the slot at this offset.
     ///
     /// # Errors
-    /// When no slot can begin there.
+    /// If no slot can begin there.
     pub fn bytes_at(&self, offset: u64) -> Result<u64, NoObject> {
         let no_object = NoObject { offset, colour: Colour::default() };
         let slab = self.geometry.slab_at(offset).ok_or(no_object)?;
@@ -582,7 +582,8 @@ impl<M: Memory> Slabs<M> {
     /// Returns the size of the slot of a value that begins there, whose word has this colour.
     ///
     /// # Errors
-    /// When no value begins there, or its colour was never given out: what [`Slabs::free`] would refuse, and copies.
+    /// If no value begins there, or its colour was never given out: what [`Slabs::free`] would refuse, and
+    /// copies.
     pub fn value_at(&self, offset: u64, colour: Colour) -> Result<u64, NoObject> {
         let no_object = NoObject { offset, colour };
         let bytes = self.bytes_at(offset).map_err(|_| no_object)?;

@@ -1,4 +1,4 @@
-//! All objects of a partition at once: given to others, and where they are.
+//! All objects of a partition at once: marked as served, and located.
 
 use super::class::{LARGE_REST, SLAB_BYTES, Small};
 use super::{
@@ -13,8 +13,8 @@ fn is_live(word: u32) -> bool {
 }
 
 impl<M: Memory> Slabs<M> {
-    /// Marks all objects as given to others, so that their next writer sees it, and says where they lie, with what is noted of
-    /// them: ranges of offsets, in order. Copies are not among them.
+    /// Marks all objects as given to others, so that their next writer sees it, and returns their places,
+    /// with the allocator's records: ranges of offsets, in order. Copies are not among them.
     pub fn serve_all(&mut self) -> Vec<Range<u64>> {
         let records = Geometry::record(self.used());
         let mut ranges: Vec<_> = std::iter::once(0..records).collect();
@@ -95,8 +95,8 @@ mod tests {
     use super::*;
     use crate::slab::SlotPlace;
 
-    /// Goal: where that is asked for, objects are marked as served when their slab has had one in each slot; one that comes into a freed slot
-    /// is not.
+    /// Goal: on request, objects are marked as served when their slab has had one in each slot; one that
+    /// comes into a freed slot is not.
     #[test]
     fn full_slabs_are_served() {
         for marks in [false, true] {

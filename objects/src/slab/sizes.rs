@@ -55,7 +55,7 @@ impl Sizes {
         }
     }
 
-    /// Those of which there are some, the smallest first.
+    /// Returns the sizes that have some, the smallest first.
     pub fn all(&self) -> Vec<OfSize> {
         let small = (0..).zip(&self.small).filter(|(_, count)| **count > 0).map(|(number, &objects)| {
             OfSize { bytes: Class::Small(number).bytes(), objects, is_large: false }

@@ -1,4 +1,5 @@
-//! Goal: objects never overlap, an address never has a colour twice that was served, nothing is lost, and what is no object is refused.
+//! Goal: objects never overlap, an address never has a served colour twice, nothing is lost, and a free of
+//! something else is refused.
 
 use super::*;
 use proptest::prelude::*;

@@ -55,11 +55,11 @@ impl<T: Shareable> Counted<T> {
 /// through copies of their own, and the last owner drops it, once. 16 bytes, even in an `Option`.
 ///
 /// Cloning and dropping cost no message: at the value's rank they are an update of its count; elsewhere a
-/// rank's first clone draws many units of the count at once, and what its drops leave is given back with that
-/// of 63 other values, or at the next [`Objects::barrier`](crate::Objects::barrier). Until then the value may
-/// outlive its last owner; a handle in an object of another rank is dropped there. Units held by a lost node
-/// are never given back: if the heap continues ([`HeapOptions::replicas`](crate::HeapOptions::replicas)),
-/// such a value stays until the heap's end.
+/// rank's first clone draws many units of the count at once, and units left by its drops are given back with
+/// those of 63 other values, or at the next [`Objects::barrier`](crate::Objects::barrier). Until then the
+/// value may outlive its last owner; a handle in an object of another rank is dropped there. Units held by a
+/// lost node are never given back: if the heap continues
+/// ([`HeapOptions::replicas`](crate::HeapOptions::replicas)), such a value stays until the heap's end.
 ///
 /// Values that lead back to their owners do so by [`DArc::downgrade`], which owns nothing.
 ///
@@ -110,7 +110,7 @@ pub(super) fn units<R>(work: impl FnOnce(&mut Units) -> R) -> R {
     work(units.get_or_insert_default())
 }
 
-/// Gives units of a value back, and says what is over by that.
+/// Gives units of a value back, and returns what is over by that.
 fn give_back(word: Word, units: u64) -> Result<Over, ObjectError> {
     Ok(over(add::<Count>(word, units.wrapping_neg())?, units))
 }
@@ -143,7 +143,8 @@ fn end_watch<T: Shareable>(word: Word) {
     }
 }
 
-/// Gives back all units that this rank keeps, and drops the values whose last ones they are, with what those own.
+/// Gives back all units that this rank keeps, and drops the values whose last ones they are, with all that
+/// those own.
 pub(crate) fn flush() -> Result<(), ObjectError> {
     loop {
         let all = units(Units::give_all);
@@ -195,7 +196,8 @@ pub(super) fn one_less<T: Shareable>(word: Word, unit: u64) {
     }
 }
 
-/// The count of a value, after what this rank keeps was given back, which may have been the last of it.
+/// Returns the count of a value, after giving back the units that this rank keeps, which may have been the
+/// last.
 #[track_caller]
 pub(super) fn count_of<T: Shareable>(word: Word) -> Result<u64, ObjectError> {
     let kept = units(|units| units.give(word));
@@ -239,7 +241,7 @@ impl<T: Shareable> DArc<T> {
     /// Another owner.
     ///
     /// # Errors
-    /// When the count cannot be changed: a peer is lost, or there is no heap.
+    /// If the count cannot be changed: a peer is lost, or there is no heap.
     #[track_caller]
     pub fn try_clone(this: &Self) -> Result<Self, ObjectError> {
         let word = this.word();
@@ -257,7 +259,8 @@ impl<T: Shareable> DArc<T> {
     /// ```
     ///
     /// # Panics
-    /// When one of them cannot be had, or there is no room for its copy; [`DArc::try_read_all`] says which instead.
+    /// If one of them cannot be reached, or there is no room for its copy; [`DArc::try_read_all`] returns the
+    /// error instead.
     #[track_caller]
     pub fn read_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Vec<&'a T> {
         match Self::try_read_all(all) {
@@ -269,14 +272,14 @@ impl<T: Shareable> DArc<T> {
     /// [`DArc::read_all`].
     ///
     /// # Errors
-    /// When one of them cannot be had, or there is no room for its copy: says which, and why.
+    /// If one of them cannot be reached, or there is no room for its copy: the error names it, and the cause.
     #[track_caller]
     pub fn try_read_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Result<Vec<&'a T>, NotRead> {
         let found = DBox::find_all(all.into_iter().map(|one| &*one.of))?;
         Ok(found.into_iter().map(|counted| &counted.value).collect())
     }
 
-    /// An owner's handle, of which the caller has the unit.
+    /// An owner's handle, whose unit is the caller's.
     pub(super) fn of(word: Word) -> Self {
         Self { of: ManuallyDrop::new(DBox::of(word)) }
     }
@@ -285,7 +288,8 @@ impl<T: Shareable> DArc<T> {
     /// is one. A rank's first of a value of another node takes a message and its answer; others none.
     ///
     /// # Panics
-    /// When the count cannot be changed: a peer is lost, or there is no heap. [`DArc::try_downgrade`] says so instead.
+    /// If the count cannot be changed: a peer is lost, or there is no heap. [`DArc::try_downgrade`] returns
+    /// the error instead.
     #[track_caller]
     pub fn downgrade(this: &Self) -> DWeak<T> {
         match Self::try_downgrade(this) {
@@ -297,7 +301,7 @@ impl<T: Shareable> DArc<T> {
     /// [`DArc::downgrade`].
     ///
     /// # Errors
-    /// When the count cannot be changed.
+    /// If the count cannot be changed.
     #[track_caller]
     pub fn try_downgrade(this: &Self) -> Result<DWeak<T>, ObjectError> {
         let word = this.word();
@@ -310,7 +314,7 @@ impl<T: Shareable> DArc<T> {
     /// [`Objects::barrier`](crate::Objects::barrier) they keep none.
     ///
     /// # Errors
-    /// When the count cannot be had.
+    /// If the count cannot be read.
     #[track_caller]
     pub fn strong_count(this: &Self) -> Result<usize, ObjectError> {
         Ok(owners(count_of::<T>(this.word())?) as usize)
@@ -319,7 +323,7 @@ impl<T: Shareable> DArc<T> {
     /// Returns the number of [`DWeak`]s of the value, as [`DArc::strong_count`] counts.
     ///
     /// # Errors
-    /// When the count cannot be had.
+    /// If the count cannot be read.
     #[track_caller]
     pub fn weak_count(this: &Self) -> Result<usize, ObjectError> {
         // Without that of all owners together.
@@ -330,18 +334,18 @@ impl<T: Shareable> DArc<T> {
     /// other rank keeps units of it ([`DArc`]). Copies of the old value are never found again.
     ///
     /// # Errors
-    /// When the value cannot be had.
+    /// If the value cannot be reached.
     #[track_caller]
     pub fn get_mut(this: &mut Self) -> Result<Option<&mut T>, ObjectError> {
         let is_alone = is_alone(count_of::<T>(this.word())?);
         Ok(if is_alone { Some(&mut this.of.get_mut().value) } else { None })
     }
 
-    /// The value, to change it: a clone, in this rank's partition, unless it is had as by [`DArc::get_mut`].
-    /// Other owners, and weak handles, keep the value as it was.
+    /// Returns the value, for writing: a clone, in this rank's partition, unless [`DArc::get_mut`] returns
+    /// it. Other owners, and weak handles, keep the value as it was.
     ///
     /// # Errors
-    /// When the value cannot be had, or there is no room for a clone.
+    /// If the value cannot be reached, or there is no room for a clone.
     #[track_caller]
     pub fn make_mut(this: &mut Self) -> Result<&mut T, ObjectError>
     where
@@ -357,7 +361,7 @@ impl<T: Shareable> DArc<T> {
     /// the owner stays one. Weak handles find nothing from then on.
     ///
     /// # Errors
-    /// When the value cannot be had; the owner is dropped then.
+    /// If the value cannot be reached; the owner is dropped then.
     #[track_caller]
     pub fn try_unwrap(this: Self) -> Result<Result<T, Self>, ObjectError> {
         let word = this.word();

@@ -1,4 +1,4 @@
-//! Numbers that all ranks update where they are (DRust §4.1.3).
+//! Numbers that all ranks update in place (DRust §4.1.3).
 
 use crate::heap::{DBox, ObjectError, Refused, update};
 use crate::{Portable, Shareable};
@@ -56,10 +56,10 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
         DBox::word(&self.number)
     }
 
-    /// Updates the number; what it was.
+    /// Updates the number; returns the old value.
     ///
     /// # Errors
-    /// When a peer is lost, and where there is no heap.
+    /// If a peer is lost, and if there is no heap.
     #[inline]
     #[track_caller]
     pub fn update(&self, change: Change<N>) -> Result<N, ObjectError> {
@@ -85,7 +85,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
         self.swap(number).map(drop)
     }
 
-    /// Replaces the number; what it was.
+    /// Replaces the number; returns the old value.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
@@ -94,7 +94,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
         self.update(Change::Swap(number))
     }
 
-    /// Replaces the number if it is `expected`: what it was, as `Err` if that was another.
+    /// Replaces the number if it is `expected`; returns the old value, as `Err` if it was another.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
@@ -104,7 +104,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
         Ok(if was == expected { Ok(was) } else { Err(was) })
     }
 
-    /// Adds; what it was.
+    /// Adds; returns the old value.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
@@ -114,7 +114,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
         self.update(Change::Add(number))
     }
 
-    /// Subtracts; what it was.
+    /// Subtracts; returns the old value.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
@@ -123,7 +123,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
         self.update(Change::Add(N::of_bits(number.bits().wrapping_neg())))
     }
 
-    /// Keeps the bits that are set in both; what it was.
+    /// Keeps the bits that are set in both; returns the old value.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
@@ -132,7 +132,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
         self.update(Change::And(number))
     }
 
-    /// Sets the bits that are set in either; what it was.
+    /// Sets the bits that are set in either; returns the old value.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
@@ -141,7 +141,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
         self.update(Change::Or(number))
     }
 
-    /// Sets the bits that are set in one of both; what it was.
+    /// Sets the bits that are set in one of both; returns the old value.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
@@ -150,7 +150,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
         self.update(Change::Xor(number))
     }
 
-    /// Keeps the lesser; what it was.
+    /// Keeps the lesser; returns the old value.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
@@ -159,7 +159,7 @@ impl<N: AtomicWord + Shareable> DAtomic<N> {
         self.update(Change::Min(number))
     }
 
-    /// Keeps the greater; what it was.
+    /// Keeps the greater; returns the old value.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
@@ -212,7 +212,7 @@ impl DAtomicBool {
         self.is.store(is.into())
     }
 
-    /// Replaces it; what it was.
+    /// Replaces it; returns the old value.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
@@ -221,7 +221,7 @@ impl DAtomicBool {
         Ok(self.is.swap(is.into())? != 0)
     }
 
-    /// Replaces it if it is `expected`: what it was, as `Err` if that was the other.
+    /// Replaces it if it is `expected`; returns the old value, as `Err` if it was the other.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
@@ -231,7 +231,7 @@ impl DAtomicBool {
         Ok(was.map(|was| was != 0).map_err(|was| was != 0))
     }
 
-    /// True if it is and `other` is; what it was.
+    /// True if it is and `other` is; returns the old value.
     ///
     /// # Errors
     /// As [`DAtomic::update`].
@@ -240,7 +240,7 @@ impl DAtomicBool {
         Ok(self.is.fetch_and(other.into())? != 0)
     }
 
-    /// True if it is or `other` is; what it was.
+    /// True if it is or `other` is; returns the old value.
     ///
     /// # Errors
     /// As [`DAtomic::update`].

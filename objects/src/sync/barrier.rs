@@ -41,7 +41,7 @@ impl DBarrierWaitResult {
 }
 
 impl DBarrier {
-    /// A barrier of so many, on this rank's node.
+    /// Makes a barrier of `parties`, on this rank's node.
     ///
     /// # Panics
     /// As [`DBox::new`].
@@ -51,10 +51,10 @@ impl DBarrier {
         Self { name: DBox::new(0), parties: parties.min(u32::MAX as usize) as u32, meets: Meets }
     }
 
-    /// Waits until so many have come.
+    /// Waits until all parties have come.
     ///
     /// # Panics
-    /// When the job has failed; [`DBarrier::try_wait`] says so instead.
+    /// If the job has failed; [`DBarrier::try_wait`] returns the error instead.
     #[track_caller]
     pub fn wait(&self) -> DBarrierWaitResult {
         match self.try_wait() {

@@ -24,10 +24,10 @@ use vgas::NodeId;
 /// Values of more bytes travel as objects: only their box goes through the channel.
 const INLINE_BYTES_MAX: usize = 1024;
 
-/// Opens a channel with room for so many values, at least one: as [`std::sync::mpsc::sync_channel`].
+/// Opens a channel with room for `room` values, at least one: as [`std::sync::mpsc::sync_channel`].
 ///
 /// The channel's home is the node of this rank: its receiver is fastest there. Both ends may go to other
-/// ranks, as what a task is given or returns, in boxes and through channels. Values are not serialised; those
+/// ranks, as arguments or results of tasks, in boxes and through channels. Values are not serialised; those
 /// of more than 1 KiB become objects, which move to the receiver.
 ///
 /// A channel ends with its job: an end that a heap with a name has kept is a closed one's in the next job.
@@ -208,7 +208,7 @@ pub enum TryRecvError {
     Disconnected,
 }
 
-/// Why nothing was received for so long.
+/// The timeout passed without a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecvTimeoutError {
     /// Nothing came.
@@ -308,8 +308,8 @@ impl<T: Portable> Sender<T> {
     /// [`Sender::try_send`] and [`Sender::flush`] wait for that.
     ///
     /// # Panics
-    /// When the job has failed, and where [`Sender::send_checked`] has an error; and for a value of more than 1 KiB, when there is no room
-    /// in the heap.
+    /// If the job has failed, and where [`Sender::send_checked`] has an error; and for a value of more than 1
+    /// KiB, when there is no room in the heap.
     #[track_caller]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         let here = Location::caller();
@@ -396,7 +396,7 @@ impl<T: Portable> Sender<T> {
     /// Another sender.
     ///
     /// # Errors
-    /// When the job has failed, or the channel's node is lost.
+    /// If the job has failed, or the channel's node is lost.
     #[track_caller]
     pub fn try_clone(&self) -> Result<Self, ObjectError> {
         let here = Location::caller();
@@ -479,8 +479,8 @@ impl<T: Portable> ReceiveBuffer<T> {
     }
 }
 
-/// The end of a [`channel`] where values come out, as [`std::sync::mpsc::Receiver`]: there is one. It is portable, with what has come and was
-/// not taken: it may be given to a task, sent, or lie in a box.
+/// The end of a [`channel`] where values come out, as [`std::sync::mpsc::Receiver`]: there is one. It is
+/// portable, with its arrived values: it may be given to a task, sent, or lie in a box.
 ///
 /// ```compile_fail,E0599
 /// # use vgas_objects::sync::Receiver;
@@ -579,8 +579,8 @@ impl<T: Portable> Receiver<T> {
     /// If there is none, and all senders are gone.
     ///
     /// # Panics
-    /// When the job has failed, or there is no room in the heap for what comes together; and where [`Receiver::recv_checked`] has an
-    /// error.
+    /// If the job has failed, or there is no room in the heap for what comes together; and if
+    /// [`Receiver::recv_checked`] has an error.
     #[track_caller]
     pub fn recv(&self) -> Result<T, RecvError> {
         loop {
@@ -613,7 +613,7 @@ impl<T: Portable> Receiver<T> {
     /// The next value, if there is one: without messages if it came with others, else by a message and its answer.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     ///
     /// # Panics
     /// As [`Receiver::recv`].
@@ -638,7 +638,7 @@ impl<T: Portable> Receiver<T> {
         }
     }
 
-    /// The next value; waits for so long, and some messages' time.
+    /// Returns the next value; waits for `timeout`, and some messages' time.
     ///
     /// # Errors
     /// When none has come.

@@ -18,7 +18,7 @@ use vgas::NodeId;
 /// A condition variable for the value of a [`DMutex`](super::DMutex): as [`std::sync::Condvar`]. 16 bytes,
 /// shareable.
 ///
-/// To wait gives the lock back and has it again, with its value: a message, and its answer when it is
+/// Waiting gives the lock back and takes it again, with its value: a message, and its answer when it is
 /// notified and it is its turn. A waiter is registered at the lock's home before the lock can be granted to
 /// another thread: no notification is lost. To notify is a message. It is used with locks of one node, best
 /// with those that lie beside it: elsewhere, each use is a message and its answer more.
@@ -91,7 +91,8 @@ impl DCondvar {
         Self { node: DAtomicU64::new(0), meets: Meets }
     }
 
-    /// Gives a lock back until the condition is notified, and has it again then. It may also be notified for others: look again.
+    /// Gives a lock back until the condition is notified, and takes it again then. It may also be notified
+    /// for others: look again.
     ///
     /// # Errors
     /// As [`DMutex::lock`](super::DMutex::lock); with locks of several nodes; and if a node is lost, in a job
@@ -117,7 +118,7 @@ impl DCondvar {
         Ok(guard)
     }
 
-    /// [`DCondvar::wait`] for at most so long, and some messages' time.
+    /// [`DCondvar::wait`] for at most `timeout`, and some messages' time.
     ///
     /// # Errors
     /// As [`DCondvar::wait`].
@@ -170,7 +171,7 @@ impl DCondvar {
         Ok((guard.unless_poisoned()?, WaitTimeoutResult(is_late)))
     }
 
-    /// Says where its locks are.
+    /// Sets the node of its locks.
     fn bind(&self, at: At) -> Result<(), ObjectError> {
         let node = of_this_job(at.node)?;
         let mut seen = 0;
@@ -205,19 +206,19 @@ impl DCondvar {
         }
     }
 
-    /// One of those that wait goes on, if any does: the one that has waited longest.
+    /// Wakes one waiter, if any: the one that has waited longest.
     ///
     /// # Panics
-    /// When the job has failed.
+    /// If the job has failed.
     #[track_caller]
     pub fn notify_one(&self) {
         self.notify(false);
     }
 
-    /// All that wait go on, one after the other.
+    /// Wakes all waiters, one after the other.
     ///
     /// # Panics
-    /// When the job has failed.
+    /// If the job has failed.
     #[track_caller]
     pub fn notify_all(&self) {
         self.notify(true);

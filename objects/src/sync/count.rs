@@ -1,8 +1,8 @@
 //! Reference counts of a value, in one word at the value: *owners*, which keep the value
 //! ([`DArc`](super::DArc)), and *watchers*, which keep only its place ([`DWeak`](super::DWeak)).
 //!
-//! Each handle is a unit of its half of the word, and so is what ranks keep for handles to come ([`super::units`]). All owners together
-//! are one watcher more, which goes last.
+//! Each handle is a unit of its half of the word, and so are the units that ranks keep for handles to come
+//! ([`super::units`]). All owners together are one watcher more, which goes last.
 //!
 //! ```text
 //!   owners, watchers
@@ -23,8 +23,8 @@
 //!   watchers to 0 frees it. For a value without watchers, one update shows both: dropping it costs what it
 //!   did without watchers.
 //! * *An ended value stays ended.* A watcher becomes an owner by a compare-and-swap ([`upgraded`]), never
-//!   from 0 owners. Adding first and looking afterwards would show an owner to the next watcher, where there
-//!   is none.
+//!   from 0 owners. Adding first and looking afterwards would show an owner to the next watcher, although
+//!   there is none.
 //! * *A half does not run into the other one*: units are drawn only while it has less than half of its room ([`has_room`]).
 //!
 //! `walk.rs` tries all of this in every order, with mistakes that must be found.

@@ -1,6 +1,6 @@
 //! Objects with several owners (DRust §4.1.2 and §4.1.3): each type here is a name, of at most 32 bytes, of
-//! an object at a fixed place. The name is portable and shareable: it travels in boxes and in what is handed
-//! and lent, and is used by reference from wherever it can be read, also through a copy.
+//! an object at a fixed place. The name is portable and shareable: it travels in boxes and in hand-overs and
+//! loans, and is used by reference from any place where it can be read, even through a copy.
 //!
 //! | file | what | messages, when the place is another node's and nobody is in the way |
 //! |---|---|---|

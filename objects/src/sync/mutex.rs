@@ -3,8 +3,7 @@
 //! # Rules for the unsafe code in this file
 //!
 //! The bytes behind a free lock are a value, with extensions that are 0. An exclusive holder has the value,
-//! and gives it back as bytes; a reader has a copy, which is never dropped. No pointer reaches it where it
-//! lies.
+//! and gives it back as bytes; a reader has a copy, which is never dropped. No pointer reaches it in place.
 
 use super::wait;
 use crate::bytes::{self, take};
@@ -24,7 +23,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use vgas::{GlobalAddress, NodeId, Rank};
 
-/// Most bytes of a value that travels with its lock: what every network has in a message.
+/// Most bytes of a value that travels with its lock: every network's messages hold them.
 const BYTES_MAX: usize = 2048;
 
 /// Content of the lock's place.
@@ -79,7 +78,7 @@ pub struct DMutex<T: Portable> {
 #[non_exhaustive]
 pub enum LockError {
     /// A thread panicked while it held it exclusively: the value may be half changed.
-    /// [`DMutex::clear_poison`] says that it is not.
+    /// [`DMutex::clear_poison`] declares that it is not.
     #[error("who had the lock at {0:#x} has panicked: its value may be half changed")]
     Poisoned(u64),
     /// The closure ([`DMutex::with`]) has panicked: its value may be half changed, and is poisoned.
@@ -90,8 +89,8 @@ pub enum LockError {
         /// The panic's message.
         message: String,
     },
-    /// The exclusive holder was on a lost node: the value is as it was before. [`DMutex::clear_poison`] says
-    /// that it may be used.
+    /// The exclusive holder was on a lost node: the value is as it was before. [`DMutex::clear_poison`]
+    /// declares it usable.
     #[error("who had the lock at {at:#x} was on {node}, which is lost: its value is as it was before")]
     Left {
         /// Offset of the lock in its rank's part of the heap.
@@ -320,7 +319,7 @@ impl<T: Portable> DMutex<T> {
     /// Declares a value whole, although a holder has panicked or is lost.
     ///
     /// # Errors
-    /// When its home is lost; and [`LockError::Given`].
+    /// If its home is lost; and [`LockError::Given`].
     #[track_caller]
     pub fn clear_poison(&self) -> Result<(), LockError> {
         let Some(mut guard) = self.have(false)? else { return Ok(()) };
@@ -345,7 +344,7 @@ impl<T: Portable> DMutex<T> {
     /// Returns the value, once all holders have released it.
     ///
     /// # Errors
-    /// When its home is lost.
+    /// If its home is lost.
     #[track_caller]
     pub fn into_inner(self) -> Result<T, LockError> {
         let mut this = ManuallyDrop::new(self);

@@ -1,6 +1,6 @@
 //! Values sent by a rank that the channel's home has not taken yet.
 //!
-//! One message is in flight at a time; what is sent meanwhile follows together in the next one, so that a
+//! One message is in flight at a time; values sent meanwhile follow together in the next one, so that a
 //! stream takes fewer messages the faster it comes. Waiting threads drive it, and without one, a thread that
 //! sleeps unless something is left behind (the *driver*). Units of senders are kept here, as in `units.rs`,
 //! until a sender of this rank is dropped.
@@ -29,7 +29,7 @@ const TRIED_FOR: Duration = Duration::from_millis(1);
 /// Identity of a channel: its node and its number there.
 pub(super) type Name = (u32, u64);
 
-/// Drops so many values that are in bytes.
+/// Drops `count` values in their bytes.
 pub(super) type Discard = fn(&[u8], usize);
 
 /// Parameters of a channel's values.
@@ -80,7 +80,7 @@ struct State {
     sent: u64,
     taken: u64,
     is_closed: bool,
-    /// Its home cannot be had: what was sent is gone.
+    /// Its home cannot be reached: what was sent is gone.
     is_broken: bool,
     /// A lost node of the receiver that no sender was told of: values were refused for it.
     lost: Option<NodeId>,
@@ -90,9 +90,9 @@ struct State {
     is_driven: bool,
 }
 
-/// Waits until the homes have all that this thread has sent: before others go on with what it passes to them,
-/// senders among it, which they may send through, or drop, at once. If the channels have room for all, that
-/// takes one answer's time; otherwise the thread would have had to wait earlier anyway.
+/// Waits until the homes have all values that this thread has sent: before others use the objects that it
+/// passes to them, senders among them, which they may send through, or drop, at once. If the channels have
+/// room for all, that takes one answer's time; otherwise the thread would have had to wait earlier anyway.
 pub(crate) fn settle() -> Result<(), ObjectError> {
     let all = SENT.take();
     all.into_iter()
@@ -147,7 +147,7 @@ impl State {
         self.left == 0 && self.is_sent()
     }
 
-    /// The home cannot be had: nothing is in flight any more, and nothing follows. Releases its waiters.
+    /// The home cannot be reached: nothing is in flight any more, and nothing follows. Releases its waiters.
     fn give_up(&mut self) {
         self.is_broken = true;
         (self.in_flight, self.left) = (None, 0);
@@ -190,13 +190,13 @@ pub(super) fn has_left(name: Name) -> bool {
     outlet.is_none_or(|outlet| outlet.state().has_left())
 }
 
-/// Waits for that, where the home has room.
+/// Waits for that, if the home has room.
 pub(super) fn let_leave(name: Name) -> Result<(), ObjectError> {
     let outlet = outlets(|all| all.get(&name).cloned());
     outlet.map_or(Ok(()), |outlet| outlet.until(None, State::has_left).map(drop))
 }
 
-/// Looks after what is in flight, without waiting.
+/// Makes progress on messages in flight, without waiting.
 pub(crate) fn look() {
     let all: Vec<_> = outlets(|all| all.values().cloned().collect());
     for outlet in all {
@@ -223,7 +223,7 @@ impl SendQueue {
         });
     }
 
-    /// Takes in what was answered, and sends what follows; never waits.
+    /// Takes in answers, and sends the next values; never waits.
     fn go_on(&self) -> Result<(), ObjectError> {
         let state = &mut *self.state();
         if let Some(call) = &mut state.in_flight {
@@ -349,7 +349,7 @@ impl SendQueue {
         });
     }
 
-    /// Sends a value if there is room at its home; says so when it has answered.
+    /// Sends a value if there is room at its home; returns once it has answered.
     pub fn try_send(&self, value: &[u8]) -> Result<(), Unsent> {
         if !self.until(Some(Instant::now() + TRIED_FOR), State::is_sent)? {
             return Err(Unsent::Full);
@@ -430,7 +430,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Sees to it that what follows is sent, whatever this thread does next.
+    /// Ensures that what follows is sent, whatever this thread does next.
     fn have_driven(self: &Arc<Self>, state: &mut State) {
         if !std::mem::replace(&mut state.is_driven, true) {
             drive(self.clone());

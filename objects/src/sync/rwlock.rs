@@ -94,7 +94,7 @@ impl<T: Shareable> DRwLock<T> {
     /// As [`DMutex::clear_poison`].
     ///
     /// # Errors
-    /// When its home is lost.
+    /// If its home is lost.
     #[track_caller]
     pub fn clear_poison(&self) -> Result<(), LockError> {
         self.lock.clear_poison()
@@ -103,7 +103,7 @@ impl<T: Shareable> DRwLock<T> {
     /// Returns the value, once all holders have released it.
     ///
     /// # Errors
-    /// When its home is lost.
+    /// If its home is lost.
     #[track_caller]
     pub fn into_inner(self) -> Result<T, LockError> {
         self.lock.into_inner()

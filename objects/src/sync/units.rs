@@ -2,15 +2,15 @@
 //! message.
 //!
 //! Each handle is one unit, of an owner or of a watcher ([`super::count`]). A value's home counts all units:
-//! of handles, and of what ranks keep here. A clone takes one from here, or draws many at once; a drop puts
-//! one here. Units kept here are given back in batches, and the rank that gives back a value's last drops it.
-//! So no unit is lost or doubled, wherever handles travel meanwhile.
+//! of handles, and those that ranks keep here. A clone takes one from here, or draws many at once; a drop
+//! puts one here. Units kept here are given back in batches, and the rank that gives back a value's last
+//! drops it. So no unit is lost or doubled, wherever handles travel meanwhile.
 
 use super::count::{Over, owners, watchers};
 use crate::word::Word;
 use rustc_hash::FxHashMap;
 
-/// Values of which units are kept, beyond which all are given back.
+/// Values with kept units, beyond which all are given back.
 const KEPT: usize = 64;
 
 /// Does what is over for a value.
@@ -33,7 +33,7 @@ impl Units {
         is_here
     }
 
-    /// Keeps so many; whether it is time to give back.
+    /// Keeps units; returns true if it is time to give back.
     pub fn keep(&mut self, word: Word, units: u64, end: End) -> bool {
         self.kept.entry(word).or_insert((0, end)).0 += units;
         self.kept.len() >= KEPT

@@ -162,7 +162,7 @@ impl Walk {
         }
     }
 
-    /// Units are subtracted from the count; what is over is to be done.
+    /// Units are subtracted from the count; the parts that are over are to be ended.
     fn give(&self, state: &State, rank: usize, units: u64) -> Next {
         state.touch()?;
         let mut next = state.clone();
@@ -310,7 +310,7 @@ impl Walk {
         Ok(next)
     }
 
-    /// The next step of what is in flight.
+    /// Returns the next step of the operation in flight.
     fn go_on(&self, state: &State, rank: usize, at: usize) -> Next {
         let mut next = state.clone();
         let deed = next.ranks[rank].deeds.swap_remove(at);
@@ -369,7 +369,7 @@ impl Walk {
         Ok(next)
     }
 
-    /// Walks through all states; how many there are.
+    /// Walks through all states; returns their number.
     fn walk(&mut self) -> usize {
         let first = State::first(self.mistake);
         let (mut seen, mut open) = (HashSet::from([first.clone()]), VecDeque::from([first]));

@@ -87,7 +87,7 @@ impl<T: Shareable> DWeak<T> {
         Self { of: None }
     }
 
-    /// A watcher's handle, of which the caller has the unit.
+    /// A watcher's handle, whose unit is the caller's.
     pub(super) fn of(word: Word) -> Self {
         Self { of: Some(ManuallyDrop::new(DBox::of(word))) }
     }
@@ -99,7 +99,8 @@ impl<T: Shareable> DWeak<T> {
     /// An owner, if the value has one; it stays then.
     ///
     /// # Panics
-    /// When the count cannot be changed: a peer is lost, or there is no heap. [`DWeak::try_upgrade`] says so instead.
+    /// If the count cannot be changed: a peer is lost, or there is no heap. [`DWeak::try_upgrade`] returns
+    /// the error instead.
     #[track_caller]
     pub fn upgrade(&self) -> Option<DArc<T>> {
         match self.try_upgrade() {
@@ -111,7 +112,7 @@ impl<T: Shareable> DWeak<T> {
     /// [`DWeak::upgrade`].
     ///
     /// # Errors
-    /// When the count cannot be changed.
+    /// If the count cannot be changed.
     #[track_caller]
     pub fn try_upgrade(&self) -> Result<Option<DArc<T>>, ObjectError> {
         let Some(word) = self.word() else { return Ok(None) };
@@ -142,7 +143,7 @@ impl<T: Shareable> DWeak<T> {
     /// Another one.
     ///
     /// # Errors
-    /// When the count cannot be changed.
+    /// If the count cannot be changed.
     #[track_caller]
     pub fn try_clone(this: &Self) -> Result<Self, ObjectError> {
         let Some(word) = this.word() else { return Ok(Self::new()) };
@@ -159,7 +160,7 @@ impl<T: Shareable> DWeak<T> {
     /// keeps are given back for it, and the value dropped if they were the last.
     ///
     /// # Errors
-    /// When the count cannot be had.
+    /// If the count cannot be read.
     #[track_caller]
     pub fn strong_count(&self) -> Result<usize, ObjectError> {
         self.word().map_or(Ok(0), |word| Ok(owners(count_of::<T>(word)?) as usize))
@@ -169,7 +170,7 @@ impl<T: Shareable> DWeak<T> {
     /// std's, 0 if the value is gone.
     ///
     /// # Errors
-    /// When the count cannot be had.
+    /// If the count cannot be read.
     #[track_caller]
     pub fn weak_count(&self) -> Result<usize, ObjectError> {
         let Some(word) = self.word() else { return Ok(0) };

@@ -33,9 +33,9 @@ enum Ended<R: Portable> {
 }
 
 impl<T: Portable> DMutex<T> {
-    /// Locks the value, has a task change it, and gives it back, on the rank where the value is: a message and its answer, where
-    /// [`DMutex::lock`] is three messages with the value in two of them. On this node, and where no tasks run
-    /// ([`Objects::run`](crate::Objects::run)), it is done by this thread.
+    /// Locks the value, has a task change it, and gives it back, on the value's rank: a message and its
+    /// answer, while [`DMutex::lock`] is three messages with the value in two of them. On this node, and if
+    /// no tasks run ([`Objects::run`](crate::Objects::run)), this thread does it.
     ///
     /// ```no_run
     /// # use vgas_objects::{DVec, sync::{DMutex, LockError}, task};

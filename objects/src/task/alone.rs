@@ -1,5 +1,5 @@
-//! When a thread that waits for a task must not run others meanwhile: they would lie above it on its stack, and what they wait for might be
-//! done by it only afterwards.
+//! Conditions under which a thread that waits for a task must not run others meanwhile: they would lie above it on its stack, and
+//! what they wait for might be done by it only afterwards.
 //!
 //! * *It holds a lock.* Another thread that wants it would wait for one that cannot continue before this one
 //!   has ended.
@@ -39,8 +39,8 @@ impl Drop for Holds {
     }
 }
 
-/// Something has come into this process by which tasks wait for each other, or a task of a process where that is so: a task may find such
-/// a thing only when it is in flight.
+/// A means by which tasks wait for each other has come into this process, or a task of a process that has
+/// one: a task may find such a thing only when it is in flight.
 pub(crate) fn meet() {
     if !MEET.load(Ordering::Relaxed) {
         MEET.store(true, Ordering::Relaxed);
@@ -61,7 +61,7 @@ pub(super) fn is_alone() -> bool {
 mod tests {
     use super::*;
 
-    /// Goal: a lock counts for the thread that has taken it, until it is given back, also by another.
+    /// Goal: a lock counts for the thread that has taken it, until it is given back, even by another.
     #[test]
     fn locks_count_where_they_were_taken() {
         let held = || HELD.with(|held| held.load(Ordering::Relaxed));

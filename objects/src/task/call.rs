@@ -1,4 +1,5 @@
-//! A task with what it is called with: what [`call!`](crate::call) makes, and `thread::spawn` of the [prelude](crate::prelude) begins.
+//! A task with its arguments: [`call!`](crate::call) makes it, and `thread::spawn` of the
+//! [prelude](crate::prelude) begins it.
 
 use super::TaskPlace;
 use super::entry::{Task, task_of};
@@ -6,7 +7,7 @@ use super::lend::{Lent, Moved};
 use super::scope::{JoinHandle, Scope, begin};
 use crate::portable::Portable;
 
-/// A task, and what it is called with: made by [`call!`](crate::call).
+/// A task with its arguments: made by [`call!`](crate::call).
 #[must_use = "it does nothing unless it is begun"]
 pub struct Call<L, R> {
     task: Task<(L, ()), R>,
@@ -83,13 +84,13 @@ where
     Call { task: unsafe { task_of::<(L, ()), R, F>(function) }, with }
 }
 
-/// Infers the arguments of a closure: what it is called with, for every lifetime.
+/// Infers the arguments of a closure, for every lifetime.
 #[doc(hidden)]
 pub fn called_with<'s, L: Lent<'s>, R, F: for<'a> Fn((L::For<'a>, ())) -> R>(_: &L, function: F) -> F {
     function
 }
 
-/// An argument, of which `call!` asks whether it is lent or given.
+/// An argument that `call!` classifies as lent or given.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Is<'a, X>(pub &'a X);

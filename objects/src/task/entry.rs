@@ -96,8 +96,8 @@ pub(super) fn code_of(number: u32) -> Option<Code> {
     Some(unsafe { std::mem::transmute::<*const (), Code>(std::ptr::with_exposed_provenance(address)) })
 }
 
-/// Makes a [`Task`] of a closure that captures nothing, with one argument, or with two of which the first is [lent](crate::Lent): in
-/// `scope.spawn(task!(|list: &Node, depth: u64| -> u64 { … }), &list, 3)`.
+/// Makes a [`Task`] of a closure that captures nothing, with one argument, or with two, the first of which is
+/// [lent](crate::Lent): in `scope.spawn(task!(|list: &Node, depth: u64| -> u64 { … }), &list, 3)`.
 ///
 /// ```
 /// use vgas_objects::{DBox, Task, task};

@@ -25,7 +25,7 @@ fn own() -> Task<((&'static mut [u32; 3], &'static u8), u64), u64> {
     })
 }
 
-/// A message: how many ranks there are, how many words, the words, and the bytes that come with them. A
+/// A message: the number of ranks, the number of words, the words, and the bytes that come with them. A
 /// message that names the task of this file runs it with these bytes; any other names a task of the program,
 /// or nothing.
 pub fn objects_tasks(bytes: &[u8]) {

@@ -12,7 +12,7 @@ pub(crate) fn number_of<A, R>(task: Task<A, R>) -> Option<u32> {
     task.number()
 }
 
-/// Runs the task of a number, made for these types; what it has panicked with is its error.
+/// Runs the task of a number, made for these types; the message of its panic is its error.
 pub(crate) fn run_here<'s, A: Arguments<'s>, R: Portable>(
     number: u32,
     lent: A::Lent,

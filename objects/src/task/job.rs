@@ -131,7 +131,7 @@ enum State<L, G, R> {
     /// On another rank.
     Away(Vec<Back>),
     Came(Rank, Vec<u8>, Vec<Back>),
-    /// On a rank of this node, which is lost, and has passed on objects that may be of what was lent.
+    /// On a rank of this node, which is lost, and has passed on objects that may be of its loans.
     Gone(NodeId, Vec<Back>),
     Ended(Result<R, TaskError>),
     Taken,
@@ -212,7 +212,7 @@ impl<'s, A: Arguments<'s>, R: Portable> Job<'s, A, R> {
         }
     }
 
-    /// Its scope has it settled at its end, if something was lent to it.
+    /// Has its scope settle it at its end, if it had loans.
     fn is_to_settle(self: Arc<Self>, back: &[Back]) {
         if let Some(scope) = self.scope.clone().filter(|_| !back.is_empty()) {
             scope.came.lock().unwrap_or_else(PoisonError::into_inner).push(super::pool::erase(self));

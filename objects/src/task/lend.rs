@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use vgas::{NodeId, Rank};
 
-/// Most bytes of what a task is lent and given, and of what it returns: as much as every network has in a message.
+/// Most bytes of a task's loans and arguments, and of its result: as much as every network has in a message.
 pub(super) const BYTES_MAX: usize = 2048;
 
 /// Arguments lent to a task of a [`scope`](crate::scope): references to portable values, and several of them.
@@ -42,7 +42,7 @@ pub unsafe trait Lent<'s>: Sized + Send {
     #[doc(hidden)]
     const LENDS_LINKS: bool = false;
 
-    /// Writes the bytes; says where they belong if they come back.
+    /// Writes the bytes; notes their destination if they come back.
     #[doc(hidden)]
     fn pack(self, to: &mut Vec<u8>, back: &mut Vec<Back>);
 
@@ -53,7 +53,7 @@ pub unsafe trait Lent<'s>: Sized + Send {
     unsafe fn unpack(bytes: &[u8], frame: &mut MaybeUninit<Self::Frame>) -> Self;
 
     /// # Safety
-    /// `frame` was unpacked, and what that has yielded is used no more.
+    /// `frame` was unpacked, and the unpacked value is used no more.
     #[doc(hidden)]
     unsafe fn give_back(frame: &mut MaybeUninit<Self::Frame>, to: &mut Vec<u8>);
 
@@ -93,7 +93,7 @@ unsafe impl<'s, L: Lent<'s>, A: Portable> Arguments<'s> for (L, A) {
 pub struct Back {
     at: usize,
     bytes: usize,
-    /// None where it has none.
+    /// None if it has none.
     links: Option<Links>,
 }
 
@@ -101,7 +101,7 @@ impl Back {
     /// It does not come back, and objects of it may be elsewhere.
     ///
     /// # Safety
-    /// It was packed by this process, from what is still borrowed.
+    /// It was packed by this process, from a value that is still borrowed.
     pub(super) unsafe fn make_dead(&self, lost: NodeId) {
         if let Some(links) = self.links {
             // SAFETY: the caller's promise: mutably borrowed from the lender, which waits. Without a heap,
@@ -111,7 +111,8 @@ impl Back {
     }
 
     /// # Safety
-    /// It was packed by this process, from what is still borrowed, and the bytes are those that were given back for it.
+    /// It was packed by this process, from a value that is still borrowed, and the bytes are those that were
+    /// given back for it.
     pub(super) unsafe fn restore(&self, from: &mut &[u8]) -> bool {
         let Some((own, rest)) = from.split_at_checked(self.bytes) else { return false };
         *from = rest;
@@ -329,8 +330,8 @@ pub(super) fn pack<'s, A: Arguments<'s>, R>(
     bytes
 }
 
-/// Runs a task on the bytes of its arguments. Its outcome: how it has ended, what is given back of what was lent, and the result, or
-/// what a panic has said.
+/// Runs a task on the bytes of its arguments. Returns its outcome: its kind, the bytes of its loans, and the
+/// result, or the message of its panic.
 pub(super) fn run<'s, A: Arguments<'s>, R: Portable>(
     bytes: &[u8],
     task: impl FnOnce(A) -> R,
@@ -482,7 +483,7 @@ mod tests {
         assert_eq!(runs_on([(1, u64::MAX), (2, 8), (1, u64::MAX)]), Some(1), "sums do not come round");
     }
 
-    /// Goal: also where arguments are of more ranks than are told apart, the one with the large object is found.
+    /// Goal: even if arguments are of more ranks than are told apart, the one with the large object is found.
     #[test]
     fn a_large_object_is_found_among_many() {
         for at in 0..20 {
@@ -507,8 +508,8 @@ mod tests {
         assert_eq!(result_of::<u64>(&outcome), None);
     }
 
-    /// Goal: what has padding, and links that others may note in meanwhile, is lent, given and returned as it is. Under Miri: nothing looks at
-    /// padding.
+    /// Goal: values with padding, and with links that may be noted in meanwhile, are unchanged when lent,
+    /// given and returned. Under Miri: nothing looks at padding.
     #[test]
     fn values_with_padding_are_lent() {
         type Lent<'s> = ((&'s (u8, Of), &'s mut (u16, Option<u32>)), (u8, u64));
@@ -529,7 +530,7 @@ mod tests {
         assert_eq!(shared.1.0.extension.load(std::sync::atomic::Ordering::Relaxed), 7);
     }
 
-    /// Goal: what is lent is there while the task runs, and what was changed comes back, also after a panic.
+    /// Goal: a loan is there while the task runs, and its changes come back, even after a panic.
     #[test]
     fn what_is_lent_comes_back() {
         type Lent<'s> = ((&'s mut [u32; 3], &'s u8), u32);

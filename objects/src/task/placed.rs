@@ -1,4 +1,4 @@
-//! Objects that are put where they will be used.
+//! Placing objects near their use.
 
 use super::{TaskError, TaskPlace, scope};
 use crate::heap::DBox;

@@ -1,7 +1,7 @@
 //! A rank's waiting tasks: their queues, the threads that take them, and the wake-ups.
 //!
-//! Each worker has a queue of its own, where it puts what it spawns and takes the newest; others take the
-//! oldest there when they have nothing. Tasks from other ranks wait in a shared queue.
+//! Each worker has a queue of its own, where it puts the tasks that it spawns and takes the newest; others
+//! take the oldest there when they have nothing. Tasks from other ranks wait in a shared queue.
 //!
 //! # Who waits, and how
 //!
@@ -34,7 +34,8 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 use vgas::{NodeId, Rank, Runtime};
 
-/// Most tasks that wait in a worker's queue: what it spawns beyond them it runs at once, so that memory is bounded.
+/// Most tasks that wait in a worker's queue: it runs spawned tasks beyond them at once, so that memory is
+/// bounded.
 const WAITING_MAX: usize = 1 << 16;
 
 /// Most tasks of a rank that are on others, beyond which it waits: so that memory is bounded there.
@@ -72,7 +73,7 @@ const HOPS_MAX: u8 = 4;
 
 pub(super) type Queued = Arc<dyn Work>;
 
-/// Forgets how long a task's arguments live.
+/// Erases the lifetime of a task's arguments.
 pub(super) fn erase<'s>(work: Arc<dyn Work + 's>) -> Queued {
     // SAFETY: rule 3: it has what is lent only until it has ended, of which its lender hears before it goes
     // on. Entries left in queues after that have no part of it.
@@ -156,7 +157,7 @@ pub(super) struct Pool {
     visitors: Mutex<FxHashMap<Rank, usize>>,
     /// Tasks of this rank that are elsewhere, by their numbers, and on which rank.
     away: Mutex<FxHashMap<u64, (Queued, Rank)>>,
-    /// Numbers of what this rank tells its lenders, until they have noted it.
+    /// Numbers of this rank's notes to its lenders, until they are acknowledged.
     pub notes: Mutex<FxHashSet<u64>>,
     pub next: AtomicU64,
     pub counters: Counters,
@@ -261,7 +262,7 @@ impl Pool {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// A new run, with so many queues.
+    /// Begins a new run, with these queues.
     pub fn begin(&self, queues: &[Worker<Queued>]) {
         *self.queues.write().unwrap_or_else(PoisonError::into_inner) =
             queues.iter().map(Worker::stealer).collect();
@@ -350,7 +351,7 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::push`], where the thread's own queue is not meant: also in handlers.
+    /// As [`Pool::push`], into the shared queue; handlers may call it.
     pub fn push_shared(&self, work: Queued) {
         self.shared.push(work);
         self.pushed(self.shared.len().max(1 + VAIN_MAX as usize));
@@ -420,7 +421,7 @@ impl Pool {
         self.benched.load(Ordering::SeqCst) > 0
     }
 
-    /// A task for this thread: its newest, what has come, or the oldest of others.
+    /// Returns a task for this thread: its newest, an arrived one, or the oldest of others.
     pub fn find(&self) -> Option<Queued> {
         if let Some(own) = take_own() {
             return Some(own);
@@ -508,7 +509,7 @@ impl Pool {
     /// endpoint.
     ///
     /// # Errors
-    /// When the job fails.
+    /// If the job fails.
     pub fn wait(
         &self,
         is_over: impl Fn() -> bool,
@@ -585,7 +586,7 @@ impl Pool {
     /// Runs a worker until the run is over.
     ///
     /// # Errors
-    /// When the job fails.
+    /// If the job fails.
     pub fn work(&self) -> Result<(), ObjectError> {
         let mut was_woken = false;
         loop {
@@ -651,10 +652,11 @@ impl Pool {
         true
     }
 
-    /// Asks other ranks for a task, so many at most that were not asked yet: they answer when they have one too many.
+    /// Asks other ranks for a task, at most `at_most` that were not asked yet: they answer when they have one
+    /// too many.
     ///
     /// # Errors
-    /// When the job fails.
+    /// If the job fails.
     pub fn ask(&self, at_most: usize) -> Result<(), ObjectError> {
         let ranks = self.runtime.ranks();
         if self.asked_count.load(Ordering::Relaxed) + 1 >= ranks as usize || self.is_over() {
@@ -682,7 +684,8 @@ impl Pool {
         Ok(())
     }
 
-    /// A node is lost, and the job goes on without it: it is not asked, it gets nothing, and what it had has ended. In handlers.
+    /// A node is lost, and the job continues without it: it is not asked, it gets nothing, and what it had
+    /// has ended. In handlers.
     pub fn lose(&self, node: NodeId) {
         let layout = self.runtime.layout();
         let is_there = |rank: &Rank| layout.node_of(*rank) == node;
@@ -727,8 +730,8 @@ impl Pool {
         self.hungry_count.load(Ordering::SeqCst) > 0
     }
 
-    /// Gives a task to a rank that wants one, if so many wait here beyond those for which a thread of this rank is idle. Takes an eighth of
-    /// this rank's time at most.
+    /// Gives a task to a rank that wants one, if `beyond` wait here beyond those for which a thread of this
+    /// rank is idle. Takes an eighth of this rank's time at most.
     pub fn give(&self, beyond: usize) {
         if self.runtime.messages().in_handler() {
             return;
@@ -817,7 +820,8 @@ impl Pool {
         }
     }
 
-    /// A rank has sent a task; false: it has sent more than it may have elsewhere, and others may have passed on by it.
+    /// A rank has sent a task; false: it has sent more than it may have elsewhere, and others may have
+    /// forwarded some.
     pub fn has_come(&self, from: Rank) -> bool {
         self.counters.came.fetch_add(1, Ordering::Relaxed);
         let mut visitors = lock(&self.visitors);

@@ -8,9 +8,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-/// A number of this process's program: of its table of tasks, and of all bytes of its file that are loaded:
-/// code, constants, and the build-id, where the linker has written one. Changes by a debugger or a packager
-/// beside them do not make another program. Computed once: some milliseconds.
+/// A number of this process's program: of its table of tasks, and of all loaded bytes of its file: code,
+/// constants, and the build-id, if the linker has written one. Changes by a debugger or a packager beside
+/// them do not make another program. Computed once: some milliseconds.
 pub(crate) fn program() -> u64 {
     static PROGRAM: OnceLock<u64> = OnceLock::new();
     *PROGRAM.get_or_init(|| {
@@ -68,7 +68,7 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
 mod tests {
     use super::*;
 
-    /// Goal: any byte of the code counts, and what is behind the end does not.
+    /// Goal: any byte of the code counts, and bytes behind the end do not.
     #[test]
     fn programs_are_their_loaded_bytes() {
         let own = std::fs::read("/proc/self/exe").unwrap();

@@ -27,8 +27,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks a rank for a slot, and waits for the answer; none where it cannot be asked: outside of [`crate::Objects::run`], in handlers, or of
-/// a rank that is lost.
+/// Asks a rank for a slot, and waits for the answer; none if it cannot be asked: outside of
+/// [`crate::Objects::run`], in handlers, or if it is lost.
 pub(crate) fn ask_for_room(rank: Rank, class: Class) -> Result<Option<SlotAnswer>, ObjectError> {
     let pool = pool::pool()?;
     if pool.is_over() || pool.runtime.is_lost(rank) || pool.runtime.messages().in_handler() {

@@ -31,8 +31,9 @@ impl Objects {
     /// Runs a program: `main` on the first rank, and on all ranks the tasks that it and its tasks spawn, until `main` has returned.
     /// Collective; yields what `main` has returned, on the first rank.
     ///
-    /// Nothing moves a task that has begun ([why](crate::manual::tasks#running-tasks-do-not-migrate)); those that have not go where there is nothing to do. Handlers of active
-    /// messages may run in any thread of a rank meanwhile, also while its workers compute.
+    /// A task that has begun does not move ([why](crate::manual::tasks#running-tasks-do-not-migrate));
+    /// waiting ones go to idle ranks. Handlers of active messages may run in any thread of a rank meanwhile,
+    /// even while its workers compute.
     ///
     /// ```no_run
     /// use vgas::{Rank, Runtime};
@@ -56,12 +57,12 @@ impl Objects {
     /// # Errors
     /// Within another run; when a worker cannot be started, or a peer is lost. If a node is lost as ranks
     /// begin, in a job that continues without it, some ranks may have begun: the run ends there with nothing
-    /// done, and they return none. With the first rank, `main` is lost: the job ends, also where it would go
-    /// on without another.
+    /// done, and they return none. With the first rank, `main` is lost: the job ends, even if it would
+    /// continue without another.
     ///
     /// # Panics
-    /// On the first rank, when `main` does, with its payload. All ranks have ended the run then, with the tasks that `main` has not waited for: a
-    /// program that catches the panic goes on as after any run.
+    /// On the first rank, when `main` does, with its payload. All ranks have ended the run then, with the
+    /// tasks that `main` has not waited for: a program that catches the panic continues as after any run.
     pub fn run<R>(&self, options: &RunOptions, main: impl FnOnce() -> R) -> Result<Option<R>, ObjectError> {
         let runtime = self.job();
         if is_within_run() {

@@ -99,9 +99,9 @@ fn usage(what: String) -> TaskError {
     crate::ObjectError::Usage(what).into()
 }
 
-/// A task that was begun, whose result can be had: by [`JoinHandle::join`], or by awaiting it. Dropped, it
-/// waits for the task's end: what a program has begun is over with it. Its failure is not reported then, as
-/// by std's handles; in a [`scope`], the scope reports it.
+/// Handle of a spawned task, for its result: by [`JoinHandle::join`], or by awaiting it. Dropping it waits
+/// for the task's end: no task outlives its handle. Its failure is not reported then, as by std's handles; in
+/// a [`scope`], the scope reports it.
 ///
 /// A thread that waits for a task runs it, if it has not begun, and others meanwhile, so that no number of
 /// workers is too small. So do not wait while holding a lock that other tasks need; nor drop the handles of
@@ -138,7 +138,7 @@ impl<R: Portable> JoinHandle<'_, R> {
     /// Waits for the task's end; its result.
     ///
     /// # Errors
-    /// When it has panicked, was not run, or a peer is lost.
+    /// If it has panicked, was not run, or a peer is lost.
     pub fn join(self) -> Result<R, TaskError> {
         self.wait()?;
         self.task.take().unwrap_or(Err(TaskError::Stopped))
@@ -182,7 +182,7 @@ impl<R: Portable> Future for JoinHandle<'_, R> {
     type Output = Result<R, TaskError>;
 
     /// # Panics
-    /// When it has said its result already.
+    /// If it has said its result already.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if !self.task.wakes(context.waker()) {
             self.polls();
@@ -203,7 +203,7 @@ impl<R: Portable> Drop for JoinHandle<'_, R> {
     }
 }
 
-/// Begins a task [anywhere](TaskPlace::Anywhere): where its arguments are, or where nothing else is done.
+/// Begins a task [anywhere](TaskPlace::Anywhere): on the rank of its arguments, or on an idle one.
 ///
 /// Memory is bounded: when 65,536 tasks of a thread wait already, it runs the next one at once; when as many of a rank are on others, it
 /// waits until some have ended, and runs what waits here meanwhile.
@@ -296,7 +296,7 @@ impl<'scope> Scope<'scope, '_> {
         begin(place.into(), task, lent, given, Some(self.running.clone()))
     }
 
-    /// Waits until all tasks have ended, and what was lent to them is back.
+    /// Waits until all tasks have ended, and their loans are back.
     fn wait(&self) {
         let running = &self.running;
         let is_over = || running.count.load(Ordering::SeqCst) == 0;
@@ -315,14 +315,14 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-/// Lends to tasks: returns when all tasks that were begun in it have ended, whether they were joined or not, and also when it unwinds.
-/// As [`std::thread::scope`].
+/// Lends to tasks: returns when all tasks begun in it have ended, joined or not, even when it unwinds. As
+/// [`std::thread::scope`].
 ///
 /// # Panics
 /// If a task has failed unnoticed: it has panicked, was refused, or was lost with its rank, its handle was
 /// dropped, and no [`join`](JoinHandle::join) in this scope has returned another failure. So where `?`
 /// returns the first failure out of the scope, the scope returns it. The failure of a forgotten handle is not
-/// reported. A scope that unwinds goes on with its own panic.
+/// reported. A scope that unwinds continues with its own panic.
 ///
 /// ```no_run
 /// # use vgas_objects::{DBox, DVec, TaskError, scope, task};

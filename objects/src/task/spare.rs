@@ -1,5 +1,6 @@
-//! Workers in the place of those that wait for something else than a task, or for a task and must not run others ([`super::alone`]): what they wait for may be done by a task that no other
-//! worker would begin. So does one for a worker that polls for the end of a task, since the program may park its thread meanwhile.
+//! Compensation workers: each replaces a worker that waits for something else than a task, or for a task and
+//! must not run others ([`super::alone`]), so that the task it waits for can still run. So does one for a
+//! worker that polls for the end of a task, since the program may park its thread meanwhile.
 
 use super::pool::{IS_WORKER, Member, pool};
 use crate::heap::ObjectError;
@@ -29,7 +30,7 @@ fn workers() -> MutexGuard<'static, Workers> {
     WORKERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes how many workers are to run, and how large their stacks are, before they begin.
+/// Notes the number of workers and their stack size, before they begin.
 pub(super) fn begin(wanted: usize, stack_bytes: usize) {
     let mut workers = workers();
     (workers.wanted, workers.stack_bytes) = (wanted, stack_bytes);
@@ -40,7 +41,7 @@ pub(crate) fn are_run() -> bool {
     workers().wanted > 0
 }
 
-/// When the workers have ended.
+/// Called when the workers have ended.
 pub(super) fn end() -> Result<(), ObjectError> {
     workers().wanted = 0;
     let mut all = Ok(());

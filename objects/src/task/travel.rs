@@ -37,7 +37,7 @@ enum MessageKind {
     Stop = 3,
     /// The sender wants a slot for a value: its question's number, and the class.
     Wanted = 4,
-    /// The answer: the number, the slot's word, or 0, and how many slabs are free.
+    /// The answer: the number, the slot's word, or 0, and the number of free slabs.
     Room = 5,
     /// Asks the first rank if the run continues, when a node is lost; it answers with [`MessageKind::Stop`] if not.
     Whether = 6,
@@ -50,7 +50,7 @@ enum MessageKind {
 /// Content of a message, if it is one of tasks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TaskMessage {
-    /// `meets`: tasks of the rank that says it may wait for each other.
+    /// `meets`: tasks of the sender may wait for each other.
     Run {
         entry: u32,
         origin: Rank,
@@ -290,7 +290,7 @@ pub(super) fn is_main_lost(runtime: &Runtime) -> bool {
     is_lost
 }
 
-/// Asks the first rank whether the run goes on.
+/// Asks the first rank if the run continues.
 pub(super) fn ask_whether(pool: &Pool) -> Result<(), ObjectError> {
     if is_main_lost(pool.runtime) {
         pool.stop();
@@ -377,13 +377,13 @@ struct ForeignTask {
     from: Rank,
     /// In which run.
     run: u32,
-    /// Until it begins, or goes on.
+    /// Until it begins, or is forwarded.
     packed: Mutex<Option<Packed>>,
     leaves: Leaves,
 }
 
 impl ForeignTask {
-    /// It begins, or goes on, unless it has already.
+    /// Takes it for beginning or forwarding, unless it was taken already.
     fn leave(&self) -> Option<Packed> {
         let packed = self.packed().take()?;
         self.pool.has_begun(self.from);
@@ -476,8 +476,8 @@ impl Work for ForeignTask {
     }
 }
 
-/// Any words as a message of a job of so many ranks; if they are one, they are the same when it is sent
-/// again. For a task, returns its code.
+/// Decodes any words as a message of a job of this many ranks; checks that it round-trips. For a task,
+/// returns its code.
 #[cfg(any(test, fuzzing))]
 pub(super) fn any_words(words: &[u32], ranks: u32) -> Option<u32> {
     let (run, said) = TaskMessage::decode(words, ranks)?;
@@ -516,7 +516,7 @@ pub(super) fn some_words() -> Vec<(&'static str, Vec<u32>)> {
 mod tests {
     use super::*;
 
-    /// Goal: what is said is understood, and nothing else, whatever the words are.
+    /// Goal: messages are understood, and nothing else, whatever the words are.
     #[test]
     fn only_messages_of_tasks_are_understood() {
         let run = |leaves, hops| {

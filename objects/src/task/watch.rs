@@ -39,7 +39,7 @@ impl Watch {
         self.sleeper.wake();
     }
 
-    /// Has the watch ask whether the run goes on.
+    /// Has the watch ask if the run continues.
     pub fn doubt(&self) {
         self.doubts.store(true, Ordering::SeqCst);
         self.wake();

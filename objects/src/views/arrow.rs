@@ -33,10 +33,10 @@ impl<T: Shareable> RefUnwindSafe for OwnedRow<T> {}
 /// A row as a buffer of Arrow. A row of another rank is read once, and the buffer has the copy; the row itself goes when the last array that
 /// shares the buffer is dropped, which must be before the [end of the heap](crate::Objects::finalize), as for references.
 ///
-/// Back again: [`DVec::try_extend_from`] of what a buffer derefs to.
+/// The inverse: [`DVec::try_extend_from`] of the buffer's slice.
 ///
 /// # Errors
-/// When the row cannot be had, or there is no room for a copy.
+/// If the row cannot be reached, or there is no room for a copy.
 pub fn buffer<T: ArrowNativeType + Shareable>(row: DVec<T>) -> Result<ScalarBuffer<T>, ObjectError> {
     let bytes = size_of_val(row.try_as_slice()?);
     let at = NonNull::from(row.try_as_slice()?).cast::<u8>();

@@ -1,5 +1,5 @@
-//! Values of types that are not [`Portable`], in the heap: as rkyv archives them, and read where they are, without making
-//! them again.
+//! Values of types that are not [`Portable`], in the heap: archived by rkyv, and read in place, without
+//! deserialising.
 
 use crate::glue::Glue;
 use crate::layout::Layout;
@@ -40,7 +40,7 @@ pub struct DArchive<T> {
 /// Why a value cannot be archived, or not be seen.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// No room, or it cannot be had.
+    /// No room, or it cannot be reached.
     #[error(transparent)]
     Object(#[from] ObjectError),
     /// The value cannot be archived, as rkyv says.
@@ -105,11 +105,11 @@ impl<T: Archive> DArchive<T> {
         Ok(Self { bytes, of: PhantomData })
     }
 
-    /// The archived value, where it is, or in a copy that is brought, as [`DVec::try_as_slice`] does. All of
-    /// it is checked each time: keep the view for repeated access.
+    /// Returns the archived value, in place, or in a copy that is brought, as [`DVec::try_as_slice`] does.
+    /// All of it is checked each time: keep the view for repeated access.
     ///
     /// # Errors
-    /// When it cannot be had, or is no such value.
+    /// If it cannot be reached, or is no such value.
     #[track_caller]
     pub fn view(&self) -> Result<&T::Archived, ArchiveError>
     where

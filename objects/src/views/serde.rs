@@ -1,4 +1,5 @@
-//! Boxes, rows, text and maps as serde knows them: a box is what is in it, a row a sequence, text a string, a map a map.
+//! Serde's view of boxes, rows, text and maps: a box is its object, a row a sequence, text a string, a map a
+//! map.
 //!
 //! Serialising reads a value, as by a reference, and so brings a remote one; deserialised values are this
 //! rank's. No room is an error of the format, not a panic.

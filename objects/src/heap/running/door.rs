@@ -20,7 +20,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use vgas::Rank;
 
-/// Enough for what is said: handlers of programs do not run here.
+/// Enough for the answer: handlers of programs do not run here.
 const STACK_BYTES: usize = 256 << 10;
 
 /// Longest time that an observer which does not read delays others, and the end of the heap.

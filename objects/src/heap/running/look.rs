@@ -36,13 +36,14 @@ const SOCKETS: &str = "/proc/self/net/unix";
 /// The sockets of the ranks of a job, each with the network that it is in: none is this process's own.
 type Doors = BTreeMap<u64, BTreeMap<u32, Option<PathBuf>>>;
 
-/// The heaps of all jobs of this user, or, for root, of all users, that run on this machine; with a process, of those that it is a rank of,
-/// or has started, through others or not. Ranks are asked, and go on meanwhile; what they say is of moments close to each other.
+/// The heaps of all jobs of this user, or, for root, of all users, that run on this machine; with a process,
+/// of those that it is a rank of, or has started, through others or not. Ranks are asked, and continue
+/// meanwhile; what they say is of moments close to each other.
 ///
 /// Changes nothing. Takes a few seconds where a rank does not answer.
 ///
 /// # Errors
-/// When there is none, or it ended meanwhile.
+/// If there is none, or it ended meanwhile.
 pub fn heaps_running(process: Option<u32>) -> Result<Vec<HeapRunning>, RunningError> {
     let until = Instant::now() + TIMEOUT;
     let doors = doors()?;
@@ -92,7 +93,7 @@ fn doors() -> Result<Doors, RunningError> {
     Ok(doors)
 }
 
-/// Takes note of those in a list of sockets, of which the system shows names without a file behind `@`.
+/// Takes note of those in a list of sockets, whose names the system shows behind `@` if they have no file.
 fn note(doors: &mut Doors, sockets: &str, network: Option<&Path>) {
     for line in sockets.lines() {
         let name = line.split_ascii_whitespace().nth(7).and_then(|name| name.strip_prefix('@'));
@@ -109,7 +110,7 @@ struct AskedRank {
     answers: Result<UnixStream, Silence>,
 }
 
-/// Why a rank says nothing.
+/// Reason for a rank's silence.
 #[derive(Debug)]
 enum Silence {
     /// It has just ended.
@@ -277,7 +278,7 @@ fn is_or_has_started(process: u32, mut of: u32) -> bool {
     false
 }
 
-/// Any bytes as what a rank says: what was read is the same when it is said again.
+/// Decodes any bytes as a rank's answer, and checks that it round-trips.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn any_words(bytes: &[u8]) {
     let Some(said) = decode(bytes) else { return };
@@ -313,7 +314,8 @@ pub(in crate::heap) fn some_words() -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Goal: what a rank says arrives, without what would move a terminal's cursor; anything else is nothing.
+    /// Goal: a rank's answer arrives, without characters that would move a terminal's cursor; anything else
+    /// is nothing.
     #[test]
     fn what_ranks_say_arrives() {
         let words = some_words();

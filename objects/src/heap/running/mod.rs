@@ -6,7 +6,7 @@
 //! number, which its ranks have agreed on, and the rank's.
 //!
 //! The only credential is the process's user, as reported by the system: the rank's own user, and root, could
-//! read its memory anyway. Nothing is read of what they send.
+//! read its memory anyway. Nothing that they send is read.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 const NAME: &str = "vgas-objects.";
 /// Prefix of the messages, which tells versions apart.
 const PROTOCOL: [u8; 8] = *b"vgasobj1";
-/// Sizes, and ranks that objects are copied from, of which a rank tells: those that take most.
+/// Most sizes, and ranks that objects are copied from, in an answer: those that take most.
 const ROWS: usize = 256;
 
 /// Why no running heap can be shown.
@@ -94,7 +94,8 @@ pub struct PartitionRunning {
     pub process: u32,
     /// Bytes of the partition that objects and copies may still take.
     pub room_bytes: u64,
-    /// Its numbers, as in [`Report`](crate::Report), but for what others have freed, which it may not have looked at yet.
+    /// Its numbers, as in [`Report`](crate::Report), but for objects freed by other ranks, which it may not
+    /// have collected yet.
     pub report: RankReport,
     /// Content of its partition, by size, the smallest first; of more than 256 sizes, those that take most.
     pub sizes: Vec<SizeRunning>,
@@ -114,7 +115,7 @@ pub struct HomeRunning {
     pub report: NodeReport,
 }
 
-/// A rank that has said nothing.
+/// A rank without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SilentRank {

@@ -19,17 +19,17 @@ pub struct NodeId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Peer(pub u32);
 
-/// A region of a peer's memory. Regions have the same number on every peer that has them, and their number says what role they
-/// play for peers; what lies in them is the matter of the layer above.
+/// A region of a peer's memory. Regions have the same number on every peer that has them, and their number
+/// tells their role for peers; their content is the matter of the layer above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RegionId(pub u16);
 
 impl RegionId {
     /// A rank's part of the first pinned segment: DRAM only, plain GASNet.
     pub const SEGMENT: RegionId = RegionId(0);
-    /// Memory of an agent's into which other agents write *blocks*: pieces of some length at multiples of it, of which a
-    /// [note](crate::message::NOTE_HANDLER) may tell. All of it is in use from the beginning, and the layer above may
-    /// [guard](crate::endpoint::Endpoint::guard) it.
+    /// Memory of an agent's into which other agents write *blocks*: pieces of some length at multiples of it,
+    /// which a [note](crate::message::NOTE_HANDLER) may announce. All of it is in use from the beginning, and
+    /// the layer above may [guard](crate::endpoint::Endpoint::guard) it.
     pub const BLOCKS: RegionId = RegionId(1);
     /// The first of those that an agent shares with the ranks of its node only. Never the target of a peer's message.
     pub const PRIVATE: RegionId = RegionId(2);
@@ -144,7 +144,8 @@ impl Layout {
         Self { first_rank }
     }
 
-    /// Nodes with so many ranks, one after the other; none when there is no node, one without a rank, or more peers than numbers.
+    /// Nodes with these numbers of ranks, one after the other; none if there is no node, one without a rank,
+    /// or more peers than numbers.
     pub fn of_nodes(ranks: impl IntoIterator<Item = u32>) -> Option<Self> {
         let mut first_rank = vec![0u32];
         for count in ranks {
@@ -210,8 +211,8 @@ impl Layout {
         peer.0 < self.peers()
     }
 
-    /// This is the layout of the job that this process belongs to: from now on peers are called by what they
-    /// are in it. Call it at start-up, once the job is known.
+    /// Makes this the layout of this process's job: from now on peers are called by their ranks and nodes in
+    /// it. Call it at start-up, once the job is known.
     pub fn name_peers(&self) {
         RANKS_OF_JOB.store(self.ranks(), Ordering::Relaxed);
     }

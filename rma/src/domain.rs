@@ -1,8 +1,9 @@
 //! Memory shared by the processes of one machine: a control file and the regions of each peer.
 //!
-//! A domain holds either the processes of one node, or, when the conduit between nodes is `smp` too, all processes of
-//! the job. Its creator (the launcher or the node's daemon) decides the sizes; the others receive the specification
-//! and the open files. Everything is an anonymous file: it vanishes with its processes, also when they are killed.
+//! A domain holds either the processes of one node, or, when the conduit between nodes is `smp` too, all
+//! processes of the job. Its creator (the launcher or the node's daemon) decides the sizes; the others
+//! receive the specification and the open files. Everything is an anonymous file: it vanishes with its
+//! processes, even when they are killed.
 
 use crate::address::{Peer, RegionId};
 use crate::error::{Result, RmaError};
@@ -14,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use vgas_shm::{Mapping, anonymous_file};
 
-/// A region to create, with the most bytes it may ever have (memory is used only where it is touched).
+/// A region to create, with the most bytes it may ever have (memory is used only when it is touched).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionSpec {
     /// The peer whose region it is.
@@ -36,8 +37,8 @@ pub struct DomainSpec {
     pub ring_bytes: u64,
     /// The regions of the members.
     pub regions: Vec<RegionSpec>,
-    /// Bytes that all domains of a job have in common, when these are on one machine: what virtual nodes must know of each
-    /// other to be as slow as real ones. Mostly 0.
+    /// Bytes common to all domains of a job, if these are on one machine: virtual nodes need them to be as
+    /// slow as real ones. Mostly 0.
     pub common_bytes: u64,
 }
 
@@ -45,7 +46,8 @@ pub struct DomainSpec {
 pub struct Domain {
     spec: DomainSpec,
     control: Arc<Mapping>,
-    /// Control file, one doorbell a member, one file a region, what is common: the order in which they are handed to a child.
+    /// Control file, one doorbell a member, one file a region, the common memory: in the order in which they
+    /// are handed to a child.
     files: Vec<OwnedFd>,
     common: Option<Arc<Mapping>>,
     regions: Vec<OnceLock<Arc<Mapping>>>,

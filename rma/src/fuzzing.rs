@@ -1,6 +1,6 @@
 //! Entry points for fuzz targets: for each decoder of other processes' bytes, a function that takes any bytes
-//! and panics if the decoder does, or if the decoded value does not round-trip. Part of no build but tests
-//! and fuzzing (`fuzz/README.md`); no interface.
+//! and panics if the decoder does, or if the decoded value does not round-trip. Built only for tests and
+//! fuzzing (`fuzz/README.md`); not a public interface.
 
 pub use crate::collective::fuzzing::collective_messages;
 pub use crate::conduit::ibv::fuzzing::{ibv_notice, ibv_packet};

@@ -15,7 +15,7 @@ mod tag {
     pub const PREFIX: u32 = 0x500;
 }
 
-/// When a meeting takes place.
+/// Time of a meeting.
 #[derive(Clone, Copy)]
 pub enum Meeting {
     /// Before anything is given.
@@ -44,7 +44,7 @@ pub async fn meet(exchange: &Exchange, meeting: Meeting) {
 pub enum Part {
     /// The root gives this.
     Give(Text),
-    /// Others take so many bytes, there.
+    /// Receives bytes of others, there.
     Take(Landing, usize),
     /// Others take as many bytes as the root has.
     TakeAny,
@@ -94,7 +94,7 @@ pub async fn take(exchange: &Exchange, root: u32, to: View) {
     exchange.arrival(root, tag::DATA).await;
 }
 
-/// [`take`] of so many bytes, into memory of the engine's own.
+/// [`take`] of `bytes` bytes, into memory of the engine's own.
 pub async fn take_aside(exchange: &Exchange, root: u32, bytes: usize) -> Vec<u8> {
     exchange.receive(root, tag::DATA, bytes).await
 }
@@ -224,7 +224,7 @@ pub(crate) fn flatten(strings: &[Vec<u8>]) -> Vec<u8> {
     flat
 }
 
-/// None: it is not so many strings, or not only they.
+/// None: it is not this number of strings, or not only they.
 pub(crate) fn unflatten(mut flat: &[u8], count: usize) -> Option<Vec<Vec<u8>>> {
     let mut strings = Vec::with_capacity(count);
     for _ in 0..count {

@@ -32,18 +32,19 @@ enum Arrival {
     Whole(Vec<u8>),
     /// It was offered, and was not expected yet.
     Offered(usize),
-    /// Its receiver waits for it, of this length or any, at this offset of its segment if others can write there.
+    /// Its receiver waits for it, of this length or any, at this offset of its segment if others can write
+    /// there.
     Expected { at: Landing, total: Option<usize>, place: Option<u64> },
     /// It was asked for, and comes in pieces.
     Coming { at: Landing, total: usize, come: usize },
-    /// It is where its receiver wants it.
+    /// It is in its receiver's place.
     There(Landing),
 }
 
 /// A part of a string that was asked for.
 #[derive(Debug)]
 pub(super) enum Piece<'a> {
-    /// To be put where the string goes.
+    /// To be put into the string's place.
     Bytes(&'a [u8]),
     /// There already: its address and length.
     Placed(*mut u8, usize),
@@ -54,11 +55,11 @@ pub(super) enum Piece<'a> {
 pub(super) enum Next {
     /// Nothing.
     Nothing,
-    /// A string that had come unasked was taken: so many bytes of credit are free again.
+    /// A string that had come unasked was taken: this credit is free again.
     Taken(usize),
     /// The sender is to be asked for it, at this offset of the segment or in messages.
     Ask(Option<u64>),
-    /// Its sender gives so many bytes where this rank expects so many.
+    /// Its sender gives another number of bytes than this rank expects.
     Differs(usize, usize),
     /// Its sender calls the first, and this rank the other.
     Calls(Call, Call),
@@ -75,7 +76,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// A member says what it calls. Some: that is not what this rank does.
+    /// Notes a member's call. Some: it differs from this rank's. Some: that is not what this rank does.
     pub(super) fn hear(&mut self, from: Peer, call: Call) -> Option<Next> {
         self.calls.hear(from, call).map(|own| Next::Calls(call, own))
     }
@@ -147,8 +148,8 @@ impl Arrivals {
         Next::Nothing
     }
 
-    /// The receiver wants a string of so many bytes, or of any number, at an offset of its segment if others can write there. Once for
-    /// each.
+    /// Expects a string of this length, or of any, at an offset of its segment if others can write there.
+    /// Once for each.
     pub(super) fn expect(
         &mut self,
         from: Peer,

@@ -1,7 +1,8 @@
 //! Barriers of teams: split in two, with names that must match, as those of all ranks are (GASNet 1.8, 3.5).
 //!
-//! Members agree by dissemination: in round k each tells the one 2^k further, in one short message, what it knows of the
-//! name. A member can be at most one barrier ahead of another, so a place by parity and round is enough for what is heard.
+//! Members agree by dissemination: in round k each sends its combined name to the one 2^k further, in one
+//! short message. A member can be at most one barrier ahead of another, so a place by parity and round is
+//! enough for the messages.
 
 use super::call::{Call, Kind};
 use super::post::{HANDLER, Key, PostKind};
@@ -55,7 +56,7 @@ enum Phase {
 }
 
 impl Collectives {
-    /// A member has come to a barrier: message of a round, with what it knows.
+    /// Handles a member's arrival at a barrier: message of a round, with its combined name.
     pub(super) fn on_barrier(&self, token: &Token<'_>, team: u64, round: u32, word: u64) {
         if round as usize >= ROUNDS_MAX {
             return token.refuse(format!("a message of round {round} of a barrier"));
@@ -72,7 +73,7 @@ impl Collectives {
 }
 
 impl Barrier {
-    /// Goes as far as what was heard allows.
+    /// Makes progress as far as the messages allow.
     fn advance(&self, engine: &Collectives, state: &mut State) {
         let epoch = state.epoch;
         let Phase::Notified { team, known, round, is_round_sent } = &mut state.phase else { return };

@@ -10,9 +10,10 @@
 //!   arena         bytes that do not fit a cell, in the order of its operations
 //! ```
 //!
-//! A cell is published by its first word, which is written last. A member writes the cell of operation n when all others have
-//! finished operation n - [`CELLS`], and bytes of the arena when all others have finished the operation that they were of. Nothing
-//! that a member writes here is trusted: ranges are checked where they are read.
+//! A cell is published by its first word, which is written last. A member writes the cell of operation n when
+//! all others have finished operation n - [`CELLS`], and bytes of the arena when all others have finished the
+//! operation that used them. Nothing that a member writes here is trusted: ranges are checked by their
+//! readers.
 
 use super::call::Call;
 use super::view::View;
@@ -28,7 +29,7 @@ pub(super) const CELLS: u64 = 256;
 
 const CELL_BYTES: usize = 128;
 
-/// Bytes of a cell behind its words: what fits needs no other memory.
+/// Bytes of a cell behind its words: shorter pieces need no other memory.
 pub(super) const INLINE_BYTES: usize = CELL_BYTES - 32;
 
 /// Bytes of an arena.
@@ -43,14 +44,14 @@ const ARENA: usize = LINE_BYTES + CELLS as usize * CELL_BYTES;
 
 const _: () = assert!(ARENA + ARENA_BYTES == BOARD_PART_BYTES);
 
-/// The place of what a member gives.
+/// Place of a member's piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     /// In the cell.
     Inline,
     /// At an offset of the arena, block after block.
     Arena(usize),
-    /// In its segment, where it is until the receivers have taken it: the offset of its first block.
+    /// In its segment, where it stays until the receivers have taken it: the offset of its first block.
     Segment(u64),
 }
 
@@ -118,7 +119,7 @@ impl Board {
         self.control.atomic_u64(self.arrivals[member as usize])
     }
 
-    /// The operations of which a member reads nothing any more.
+    /// Number of operations that a member has finished reading.
     #[inline]
     pub(super) fn finished(&self, member: u32) -> &AtomicU64 {
         self.control.atomic_u64(self.parts[member as usize])
@@ -184,7 +185,7 @@ impl Board {
         self.word(me, number, 0).store(published(number, header.shape.call), Ordering::Release);
     }
 
-    /// The header of what a member gives in an operation, once it is published.
+    /// Returns the header of a member's piece of an operation, once it is published.
     #[inline]
     pub(super) fn header(&self, member: u32, number: u64) -> Option<Header> {
         let first = self.word(member, number, 0).load(Ordering::Acquire);

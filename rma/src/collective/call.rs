@@ -106,7 +106,7 @@ impl Calls {
         self.heard.iter().copied().find(|&(_, heard)| heard != call)
     }
 
-    /// A member says what it calls. Some: what this rank has called that is something else.
+    /// Notes a member's call. Some: this rank's call, which differs.
     pub(super) fn hear(&mut self, from: Peer, call: Call) -> Option<Call> {
         match self.own {
             Some(own) => (own != call).then_some(own),

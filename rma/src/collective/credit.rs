@@ -1,10 +1,10 @@
 //! Flow control of strings that arrive before their operation begins.
 //!
-//! A short string is sent unasked, as long as what the sender has sent so and not been told of as taken stays
-//! within [`CREDIT_BYTES`]; any other string is offered, and sent when its receiver asks for it. So a rank
-//! that calls late holds at most that much for each other rank, and a note of each operation that others have
-//! begun. Credit comes back in large portions: for small strings, one message in some thousands. No member
-//! ever waits for credit: an offer needs none.
+//! A short string is sent unasked, as long as the unacknowledged bytes sent so stay within [`CREDIT_BYTES`];
+//! any other string is offered, and sent when its receiver asks for it. So a rank that calls late holds at
+//! most that much for each other rank, and a note of each operation that others have begun. Credit comes back
+//! in large portions: for small strings, one message in some thousands. No member ever waits for credit: an
+//! offer needs none.
 
 use super::lock;
 use crate::Peer;
@@ -61,7 +61,7 @@ impl Credit {
         self.with(to, |account| account.spent -= cost(bytes));
     }
 
-    /// Others' word that they have taken so much. False: more than they were sent.
+    /// Takes credit back from a peer. False: more than they were sent.
     pub(super) fn returned(&self, from: Peer, amount: usize) -> bool {
         self.with(from, |account| {
             let is_plausible = amount <= account.spent;
@@ -78,7 +78,7 @@ impl Credit {
         })
     }
 
-    /// A string that came unasked was taken. Some: the sender is to be told now of so much.
+    /// A string that came unasked was taken. Some: credit to return to the sender now.
     pub(super) fn taken(&self, from: Peer, bytes: usize) -> Option<usize> {
         self.with(from, |account| {
             account.held -= cost(bytes);
@@ -97,8 +97,8 @@ impl Credit {
 mod tests {
     use super::*;
 
-    /// Goal: whatever the mix of strings, a receiver that takes nothing holds no more than the credit, and one that takes
-    /// everything lets the sender go on for ever.
+    /// Goal: whatever the mix of strings, a receiver that takes nothing holds no more than the credit, and
+    /// one that takes everything lets the sender continue for ever.
     #[test]
     fn a_receiver_holds_no_more_than_the_credit() {
         let (sender, receiver) = (Credit::default(), Credit::default());

@@ -76,7 +76,7 @@ struct Departure {
 /// Outcome of an attempt.
 enum Attempt {
     Done,
-    /// It can go on at once.
+    /// It can proceed at once.
     Goes,
     /// It needs an answer first.
     Waits,
@@ -109,7 +109,8 @@ impl Departures {
         self.strings.push(Departure { to, tag, stage: Stage::New(text) });
     }
 
-    /// Asks a sender for what it has offered: to write it to an offset of this rank's segment, or in messages.
+    /// Requests an offered string from its sender: to write it to an offset of this rank's segment, or in
+    /// messages.
     pub(super) fn ask(&mut self, to: Peer, tag: Tag, place: Option<u64>) {
         self.strings.push(Departure { to, tag, stage: Stage::Question { place } });
     }

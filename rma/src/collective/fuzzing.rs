@@ -1,4 +1,4 @@
-//! Any bytes as what members of teams send each other. See [`crate::fuzzing`].
+//! Any bytes as messages of teams' members. See [`crate::fuzzing`].
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
 //! One collective of a team whose members share memory, as a machine that goes as far as the board allows.
 //!
-//! It enters, posts its pieces, takes those of others, and leaves. A piece has a number and a cell of its own. Every member publishes a
-//! header of each operation, also a member that gives nothing, so that members that call different collectives find out.
+//! It enters, posts its pieces, takes those of others, and leaves. A piece has a number and a cell of its
+//! own. Every member publishes a header of each operation, even one that gives nothing, so that members that
+//! call different collectives find out.
 //!
 //! Long reductions are *split*: each member combines a slice of the elements of all members, and gives the root the result. Pieces of
 //! such an operation come in pairs: operands, then results. Elements that are longer than a piece are gathered first, and combined when
@@ -53,7 +54,7 @@ pub(super) struct Machine {
     member: u32,
     /// The first member's part of the current piece, until that of the second is there.
     left: Option<View>,
-    /// The elements of the current piece combined so far, if they cannot lie where the result goes.
+    /// The elements of the current piece combined so far, if they cannot lie in the result's place.
     sum: Vec<u8>,
     /// The blocks that this member combines, if elements are longer than a piece.
     gathered: Vec<u8>,
@@ -146,7 +147,8 @@ impl Machine {
         Shape { call: self.call.call, bytes: self.call.bytes, piece_bytes, is_split }
     }
 
-    /// Returns whether this thread may let it go on. `may_call`: it is one of the program, outside of handlers.
+    /// Returns true if this thread may make progress on it. `may_call`: it is one of the program, outside of
+    /// handlers.
     pub(super) fn may_proceed(&self, may_call: bool) -> bool {
         match (&self.call.combiner, &self.caller) {
             (None, _) | (_, Caller::Owned(_)) => true,
@@ -175,7 +177,7 @@ impl Machine {
             && self.gives(near, 0)
     }
 
-    /// Bytes of the arena that a member may use for so many pieces.
+    /// Bytes of the arena that a member may use for `pieces` pieces.
     #[inline]
     pub(super) fn arena_bytes(&self, near: &Near, pieces: u64) -> u64 {
         let bytes = self.blocks(near) * self.piece_bytes.min(self.call.bytes);
@@ -206,7 +208,7 @@ impl Machine {
         (offset, self.piece_bytes.min(self.call.bytes - offset))
     }
 
-    /// The slice of so many bytes of a split reduction that a member combines: its offset and length.
+    /// Returns the slice of a split reduction that a member combines: its offset and length.
     fn slice(&self, near: &Near, member: u32, bytes: usize) -> (usize, usize) {
         let element = self.call.combiner.as_deref().map_or(1, |combiner| combiner.element_bytes().max(1));
         let elements = bytes / element;
@@ -227,7 +229,7 @@ impl Machine {
         }
     }
 
-    /// The members that this one takes a piece from: a range, of which this one may be a part.
+    /// Returns the members that this one takes a piece from: a range, which may include this one.
     fn sources(&self, near: &Near, piece: u64) -> Range<u32> {
         match self.call.pattern {
             Pattern::Broadcast { root } | Pattern::Scatter { root } if root == near.me => 0..0,
@@ -297,7 +299,7 @@ impl Machine {
         }
     }
 
-    /// Writes a part of what this member gives.
+    /// Writes a part of this member's own bytes.
     fn copy_own(&self, offset: usize, to: View) {
         match (&self.own, self.call.from) {
             (Some(own), _) => to.write(&own[offset..offset + to.bytes()]),
@@ -339,7 +341,7 @@ impl Machine {
         true
     }
 
-    /// Puts the bytes of a piece where the receivers find them. None: there is no room.
+    /// Publishes the bytes of a piece for the receivers. None: there is no room.
     fn give(&mut self, near: &Near, state: &mut State, piece: u64) -> Option<Location> {
         let (offset, bytes) = self.range(piece);
         let is_result = self.is_result(piece);
@@ -379,7 +381,7 @@ impl Machine {
         }
     }
 
-    /// Wakes those that can go on with a piece that this member has posted. If members need the pieces of
+    /// Wakes members that can proceed with a piece that this member has posted. If members need the pieces of
     /// all, only the last to post wakes them: a wake that finds a piece missing costs two context switches.
     fn ring_receivers(&self, near: &Near, piece: u64) {
         let number = self.first + piece;
@@ -398,7 +400,7 @@ impl Machine {
         }
     }
 
-    /// The block of this member's own, where that had to wait until all was posted.
+    /// Copies this member's own block, if that had to wait until all was posted.
     fn take_own(&self, near: &Near) {
         let (Some(own), Some(to)) = (&self.own, self.call.to) else { return };
         let (me, bytes) = (near.me as usize, self.call.bytes);

@@ -1,4 +1,5 @@
-//! Collectives and teams: what several ranks do together, on active messages. C and Rust have them from here.
+//! Collectives and teams: operations of several ranks together, on active messages. C and Rust have them from
+//! here.
 //!
 //! | file | has |
 //! |---|---|
@@ -14,11 +15,12 @@
 //! | `post`, `arrival`, `departure`, `credit` | strings of bytes between members, and their messages |
 //! | `view` | a caller's bytes, where they lie; the only unsafe code |
 //!
-//! A *string* is what one member gives another in an operation under a *tag*. Short ones may arrive before their receiver has
-//! begun the operation, within its credit; others are offered, and go to their place when it has. An operation is a future
-//! over the strings that have come. It runs in the thread that waits for it ([`Exchange::run`]), or belongs to the engine
-//! ([`Exchange::begin`]) and proceeds whenever something arrives for it; one that was started with memory of its own
-//! ([`Team::start_owned`]) also while no thread of the program polls or waits.
+//! A *string* is one member's bytes for another in an operation under a *tag*. Short ones may arrive before
+//! their receiver has begun the operation, within its credit; others are offered, and sent to their place
+//! when it has. An operation is a future over the strings that have come. It runs in the thread that waits
+//! for it ([`Exchange::run`]), or belongs to the engine ([`Exchange::begin`]) and proceeds whenever something
+//! arrives for it; one that owns its memory ([`Team::start_owned`]) proceeds even while no thread of the
+//! program polls or waits.
 //!
 //! Members begin the collectives of a team in the same order; they are numbered by team and sequence, so that
 //! any number may be in flight, and teams may overlap. An operation waits only for the data that it needs:
@@ -84,11 +86,12 @@ pub struct Collectives {
     credit: Credit,
     /// The operations that were begun here, or for which strings have come, and are not done.
     operations: Mutex<HashMap<Key, Arc<Operation>>>,
-    /// Operations that need a step in a thread that calls the library: they call the program's functions, or wait for room to send.
-    /// All others are stepped by the messages that come for them, so that a look costs the same however many are in flight.
+    /// Operations that need a step in a thread that calls the library: they call the program's functions, or
+    /// wait for room to send. All others are stepped by their arriving messages, so that a look costs the
+    /// same however many are in flight.
     to_step: Mutex<StepQueue>,
     to_step_count: AtomicUsize,
-    /// Operations that go on by themselves.
+    /// Operations that progress by themselves.
     going_on: AtomicUsize,
     standings: Mutex<HashMap<u64, Arc<Standing>>>,
     /// The engine over shared memory of the team of all, if its members share memory.
@@ -181,8 +184,8 @@ impl Collectives {
         Rank(self.endpoint.me().0)
     }
 
-    /// Steps the operations that cannot go on in handlers. To be called where a program polls or waits. Costs a load while there are
-    /// none, however many operations are in flight.
+    /// Steps the operations that cannot progress in handlers. Call it wherever a program polls or waits.
+    /// Costs a load while there are none, however many operations are in flight.
     pub fn progress(&self) {
         self.tell();
         self.step_queued(|_| true);
@@ -281,7 +284,7 @@ impl Collectives {
         MessageTarget::Operation(operation)
     }
 
-    /// Gives up a team of which a member has called something else than another, and tells all members.
+    /// Spoils a team whose members have called different collectives, and tells all members.
     fn spoil(&self, standing: &Standing, by: Peer, what: String) {
         let layout = self.endpoint.layout();
         let member = layout.rank_of_peer(by).unwrap_or(self.rank());
@@ -308,7 +311,7 @@ impl Collectives {
         self.give_up(standing);
     }
 
-    /// A node is lost: what is in flight ends, in all teams, as what all ranks do together does. No message
+    /// A node is lost: operations in flight end, in all teams, as all collectives of all ranks do. No message
     /// is sent: each rank learns of it by itself.
     fn lose(&self) {
         let standings: Vec<_> = lock(&self.standings).values().cloned().collect();
@@ -323,8 +326,9 @@ impl Collectives {
         operations.iter().for_each(|operation| operation.step(self, operation::StepContext::Handler));
     }
 
-    /// Forgets what has come for operations of a spoilt team that were not begun here, and has those look that were. The credit of
-    /// forgotten strings is not given back; longer ways then do for what little is left.
+    /// Forgets what has come for operations of a spoilt team that were not begun here, and has those look
+    /// that were. The credit of forgotten strings is not given back; the offered path suffices for the little
+    /// that is left.
     fn give_up(&self, standing: &Standing) {
         lock(&self.operations).retain(|key, operation| {
             let is_of_team = key.team == standing.number();

@@ -1,9 +1,9 @@
 //! Collectives of a team whose members share memory: each member gives its bytes on its [`Board`], and takes what others give there.
 //!
-//! An operation is a [`Machine`] that goes as far as the board allows: it enters, posts, takes, and waits
-//! until others have taken. Starting one never blocks. A piece that does not fit the board stays with its
-//! operation, in flight, and is posted later: by any poll of the endpoint, any wait in it, and any call that
-//! tests or waits for a collective. So a member may start any number of operations while another one
+//! An operation is a [`Machine`] that progresses as far as the board allows: it enters, posts, takes, and
+//! waits until others have taken. Starting one never blocks. A piece that does not fit the board stays with
+//! its operation, in flight, and is posted later: by any poll of the endpoint, any wait in it, and any call
+//! that tests or waits for a collective. So a member may start any number of operations while another one
 //! computes, and answers messages while it waits.
 //!
 //! # Progress
@@ -13,9 +13,10 @@
 //! after all have started it. It is the oldest on each member that has not finished it, and each look begins with the oldest.
 //! * *Its cells are free*: they were last used by operation n - [`CELLS`], which all have finished. A member tells so at the latest
 //!   [`TOLD_OPERATIONS`] later, a small part of the cells.
-//! * *Its bytes have room*: all bytes before them are of operations that all have finished, of which at most [`TOLD_BYTES`] from each
-//!   member are untold. With a piece, and the end of the arena that a piece did not fit, that is less than the arena. Bytes are copied
-//!   in the order of the operations, so that those of later ones never take that room.
+//! * *Its bytes have room*: all bytes before them are of operations that all have finished, at most
+//!   [`TOLD_BYTES`] of which from each member are untold. With a piece, and the end of the arena that a piece
+//!   did not fit, that is less than the arena. Bytes are copied in the order of the operations, so that those
+//!   of later ones never take that room.
 //! * *Its pieces* depend on each other in the order of their numbers only, and its members wait for nothing else.
 //!
 //! Every look at the operations in flight is bounded, however many they are: the oldest one, the one that is waited for, and one of the
@@ -49,7 +50,7 @@ const _: () = assert!(2 * TOLD_BYTES + 2 * PIECE_BYTES_MAX < ARENA_BYTES);
 /// Looks at the board of a wait before it looks at the clock.
 const LOOKS: u32 = 16;
 
-/// Looks between two looks at the clock, and at what has arrived in the endpoint.
+/// Looks between two looks at the clock, and at arrivals in the endpoint.
 const LOOKS_PER_POLL: u32 = 32;
 
 const IN_FLIGHT: u8 = 0;
@@ -61,7 +62,7 @@ pub struct NearOperation {
     near: Arc<Near>,
     number: u64,
     state: AtomicU8,
-    /// It proceeds also while no thread polls or waits, and wakes this at its end.
+    /// It proceeds even while no thread polls or waits, and wakes this at its end.
     waker: Option<Mutex<Option<Waker>>>,
 }
 
@@ -101,18 +102,20 @@ pub(super) struct State {
     pending: VecDeque<Pending>,
     /// The next of the pending ones to look at in turn.
     turn: usize,
-    /// The least that others have said to have finished, when it was last looked at.
+    /// The least finished operation of the others, when last looked at.
     others_finished: u64,
-    /// Some operation has waited until all others have finished those below this number; and this member has said that one waits.
+    /// Some operation has waited until all others have finished those below this number, and this member has
+    /// announced that.
     awaited: u64,
     wants_room: bool,
-    /// The operations that this member has said to have finished, and those that it has compared with the calls of others.
+    /// The finished operations that this member has announced, and those that it has compared with the calls
+    /// of others.
     told: u64,
     compared: u64,
-    /// Bytes of all operations that this member has finished, and of those that it has said to have finished.
+    /// Bytes of all operations that this member has finished, and of those that it has announced.
     finished_bytes: u64,
     told_bytes: u64,
-    /// The next byte of the arena, and what is in use: the number of the piece, and the end of its bytes.
+    /// The next byte of the arena, and the used ones: the number of the piece, and the end of its bytes.
     arena_head: u64,
     arena_used: VecDeque<(u64, u64)>,
     arena_tail: u64,
@@ -187,7 +190,8 @@ impl Near {
         self.size > self.cores
     }
 
-    /// Estimates whether another member needs this thread's core to go on: one that was last seen on it, and is awake.
+    /// Estimates whether another member needs this thread's core to proceed: one that was last seen on it,
+    /// and is awake.
     fn is_crowded(&self) -> bool {
         if !self.shares_cores() {
             return false;
@@ -283,7 +287,8 @@ impl Near {
         Some(operation)
     }
 
-    /// Makes what is in flight, or not compared, work of the endpoint, which goes on in its polls and waits.
+    /// Makes operations in flight, or not yet compared, work of the endpoint, which makes progress in its
+    /// polls and waits.
     #[inline]
     fn count(&self, state: &State) {
         let is_any = !state.pending.is_empty() || state.compared < state.next;
@@ -301,7 +306,7 @@ impl Near {
         Arc::new(NearOperation { near: self.clone(), number, state: AtomicU8::new(state), waker })
     }
 
-    /// Tells others how much this member has finished, once that is worth it.
+    /// Announces this member's finished operations, once that is worth it.
     #[inline]
     fn tell_finished(&self, state: &mut State) {
         let (finished, bytes) = match state.pending.front() {
@@ -327,9 +332,10 @@ impl Near {
         }
     }
 
-    /// Finds members that have called other operations than this one: among those that have called, which may be later than this one;
-    /// then they find it, because cells are not used again before all have told. Before a member tells, and in its polls: also those
-    /// of others may be done, and wait for nothing that would show it.
+    /// Finds members that have called other operations than this one: among those that have called, which may
+    /// be later than this one; then they find it, because cells are not used again before all have told.
+    /// Called before a member announces, and in its polls: the operations of others may be done as well, and
+    /// wait for nothing that would show it.
     fn compare_calls(&self, state: &mut State, to: u64) {
         if state.compared >= to {
             return;
@@ -347,13 +353,13 @@ impl Near {
         }
     }
 
-    /// Returns whether the cell of a piece may be written: all others have finished the piece before in it.
+    /// Returns true if the cell of a piece may be written: all others have finished the former piece in it.
     #[inline]
     pub(super) fn has_cell(&self, state: &mut State, number: u64) -> bool {
         number < CELLS || self.have_finished(state, number + 1 - CELLS)
     }
 
-    /// Returns whether all others have finished the operations below a number.
+    /// Returns true if all others have finished the operations below a number.
     #[inline]
     fn have_finished(&self, state: &mut State, number: u64) -> bool {
         if state.others_finished >= number {
@@ -471,8 +477,8 @@ impl Near {
         self.count(&state);
     }
 
-    /// Goes on with what is in flight, if anything is, from a thread that polls or waits for something else. `may_call`: it is a thread
-    /// of the program, outside of handlers.
+    /// Makes progress on operations in flight, if any, from a thread that polls or waits for something else.
+    /// `may_call`: it is a thread of the program, outside of handlers.
     #[inline]
     pub(super) fn progress(&self, may_call: bool, extent: Extent) {
         if !self.is_any_in_flight.load(Ordering::Relaxed) || self.is_combining_here() {
@@ -589,7 +595,8 @@ impl NearOperation {
         outcome
     }
 
-    /// [`NearOperation::wait`] of a caller that has lent its memory: also where a function that combines panics here.
+    /// [`NearOperation::wait`] of a caller that has lent its memory: even if a combining function panics
+    /// here.
     pub(super) fn wait_to_the_end(&self) -> Result<()> {
         struct EndOnUnwind<'a>(&'a NearOperation);
         impl Drop for EndOnUnwind<'_> {
@@ -660,13 +667,14 @@ const SPIN_MAX: Duration = Duration::from_micros(42);
 /// Shorter times are none.
 const SPIN_MIN: Duration = Duration::from_micros(2);
 
-/// A time to spin that is tried now and then where none pays off.
+/// A spin time that is tried now and then when none pays off.
 const SPIN_TRIED: Duration = Duration::from_micros(20);
 const WAITS_PER_TRY: u32 = 64;
 
-/// Time to spin where more threads want to run than there are cores. Beside programs that compute, the members of a team are often on
-/// their cores together for a time slice, and answers come at once; where several members share a core, answers come only if this one
-/// leaves it. It learns from outcomes: twice as long after an answer, half as long without one.
+/// Time to spin where more threads want to run than there are cores. Beside programs that compute, the
+/// members of a team are often on their cores together for a time slice, and answers come at once; if several
+/// members share a core, answers come only if this one leaves it. It learns from outcomes: twice as long
+/// after an answer, half as long without one.
 #[derive(Default)]
 struct SpinBudget {
     nanoseconds: AtomicU32,

@@ -125,8 +125,8 @@ impl Operation {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns its result on this rank; none while it is in flight. Complete means that what this rank gets
-    /// is there, and what it gives has left; others may be in flight.
+    /// Returns its result on this rank; none while it is in flight. Complete means that this rank's results
+    /// are there, and its own bytes have left; others may be in flight.
     ///
     /// # Errors
     /// [`RmaError::Collective`] when its team is spoilt, [`RmaError::PeerLost`] when a node is lost.
@@ -190,8 +190,8 @@ impl Operation {
         flushed == Flushed::All
     }
 
-    /// Goes as far as what has arrived allows. A thread that finds another one at it leaves the work to that
-    /// thread, which looks again before it goes.
+    /// Makes progress as far as the arrivals allow. A thread that finds another one at it leaves the work to
+    /// that thread, which looks again before it goes.
     pub(super) fn step(&self, engine: &Collectives, place: StepContext) {
         self.is_stirred.store(true, Ordering::SeqCst);
         if place == StepContext::Handler && self.needs_caller() {
@@ -243,7 +243,7 @@ impl Operation {
     }
 }
 
-/// Ends an operation that a thread runs, also when it leaves by an error or a panic.
+/// Ends an operation that a thread runs, even if it leaves by an error or a panic.
 struct Running<'a> {
     exchange: &'a Exchange,
     is_complete: bool,
@@ -279,15 +279,15 @@ impl Exchange {
         &self.operation
     }
 
-    /// Hands the operation over to the engine. It goes on in whatever thread polls or waits in the endpoint, or calls
-    /// [`Collectives::progress`]; only there if it `needs_caller`, because it calls functions of a program, which must not run in
-    /// handlers. [`Operation::outcome`] says when it is done.
+    /// Hands the operation over to the engine. It progresses in any thread that polls or waits in the
+    /// endpoint, or calls [`Collectives::progress`]; only there if it `needs_caller`, because it calls
+    /// functions of a program, which must not run in handlers. [`Operation::outcome`] says when it is done.
     pub fn begin(&self, run: Run, needs_caller: bool) {
         self.begin_for(run, needs_caller, None);
     }
 
-    /// [`Exchange::begin`]. An operation that owns its memory proceeds also while no thread polls or waits, in a thread of the endpoint's
-    /// own: at once where a thread does, within a millisecond otherwise.
+    /// [`Exchange::begin`]. An operation that owns its memory proceeds even while no thread polls or waits,
+    /// in a thread of the endpoint's own: at once if a thread does, within a millisecond otherwise.
     pub(super) fn begin_for(&self, run: Run, needs_caller: bool, owned: Option<Arc<OwnedBlocks>>) {
         let (operation, engine) = (&self.operation, &self.team.engine);
         if owned.is_some() {
@@ -300,8 +300,8 @@ impl Exchange {
         operation.step(engine, StepContext::Caller);
     }
 
-    /// Runs the operation to its end in this thread. When it returns, what this rank gets is there, and what it gives has left.
-    /// `future` is polled in this thread only. Not from handlers.
+    /// Runs the operation to its end in this thread. When it returns, this rank's results are there, and its
+    /// own bytes have left. `future` is polled in this thread only. Not from handlers.
     ///
     /// # Errors
     /// [`RmaError::Collective`] when the team is spoilt, [`RmaError::PeerLost`] when a node is lost, and the error with which the
@@ -353,7 +353,7 @@ impl Exchange {
         self.operation.flush(&self.team.engine);
     }
 
-    /// Says where the string of a member goes, of so many bytes. To receive several strings together, expect
+    /// Sets the destination of a member's string of this length. To receive several strings together, expect
     /// all before waiting for the first.
     pub fn expect(&self, from: u32, tag: u32, at: Landing, bytes: usize) {
         let engine = &self.team.engine;
@@ -398,7 +398,7 @@ impl Exchange {
         self.expect_in(self.peer(from), tag, Landing::Own(Vec::new()), None, None);
     }
 
-    /// Waits for the string of a member, of so many bytes.
+    /// Waits for the string of a member, of `bytes` bytes.
     pub async fn receive(&self, from: u32, tag: u32, bytes: usize) -> Vec<u8> {
         self.expect(from, tag, Landing::Own(Vec::new()), bytes);
         self.arrival_aside(from, tag).await

@@ -1,4 +1,4 @@
-//! The messages of collectives: what their words say, and what is done when one comes.
+//! The messages of collectives: their words, and their handling.
 
 use super::arrival::{Next, Piece};
 use super::call::Call;
@@ -12,7 +12,7 @@ use crate::message::{Arrived, Payload, Source};
 /// The index of the handler of all messages of collectives: one of the endpoint's, which also run while the program computes.
 pub const HANDLER: u8 = 7;
 
-/// Most bytes of a sentence that says why a team is spoilt.
+/// Most bytes of a sentence with the reason for a spoilt team.
 const REASON_BYTES_MAX: usize = 512;
 
 /// Bits of the sequence in a word that it shares with the call.
@@ -42,13 +42,13 @@ pub(super) enum PostKind {
     Offer = 1,
     /// The answer to an offer. Number: 0, or one more than the offset in the asker's segment at which to write it.
     Ask = 2,
-    /// A piece of what was asked for.
+    /// A piece of a requested string.
     Piece = 3,
     /// Strings that came unasked were taken. Number: their bytes of credit.
     Credit = 4,
     /// Not about a string: an arrival at a barrier of the team (see `barrier`). Tag: the round.
     Barrier = 5,
-    /// The team is spoilt. Tag: the rank of the member that called something else; payload: what was called.
+    /// The team is spoilt. Tag: the rank of the member that called something else; payload: its call.
     Spoilt = 6,
 }
 
@@ -77,8 +77,8 @@ impl Key {
 }
 
 impl Collectives {
-    /// A message of a collective has come. Whatever it says, a wrong one fails the endpoint with an error that names its sender,
-    /// or spoils the team that it is about.
+    /// A message of a collective has come. A wrong one fails the endpoint with an error that names its
+    /// sender, or spoils the team that it is about.
     pub(super) fn on_message(&self, token: &Token<'_>, words: &[u32], arrived: Arrived<'_>) {
         let &[team_low, team_high, sequence, operation, tag, what, low, high] = words else {
             return token.refuse("a malformed message of a collective");
@@ -170,7 +170,7 @@ impl Collectives {
         found.step(self, super::operation::StepContext::Handler);
     }
 
-    /// A string that came unasked was taken: its sender gets its credit back, now or with what comes next.
+    /// A string that came unasked was taken: its sender gets its credit back, now or with the next message.
     pub(super) fn taken(&self, key: Key, from: crate::Peer, bytes: usize) {
         let Some(amount) = self.credit.taken(from, bytes) else { return };
         let words = key.words(Call::decode(0), 0, PostKind::Credit, amount as u64);

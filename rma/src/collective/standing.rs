@@ -80,7 +80,7 @@ impl Standing {
 mod tests {
     use super::*;
 
-    /// Goal: what has begun is told from what comes, also when the numbers wrap around.
+    /// Goal: begun operations are told from coming ones, even when the numbers wrap around.
     #[test]
     fn begun_is_what_was_counted() {
         let standing = Standing::new(1);

@@ -18,8 +18,9 @@ pub enum InFlight {
 }
 
 impl InFlight {
-    /// Returns how it has ended on this rank; none while it has not. Complete means that what this rank takes is there, and what it gives
-    /// has left; other members may not have all of theirs. No view that it was given is used any more.
+    /// Returns how it has ended on this rank; none while it has not. Complete means that this rank's results
+    /// are there, and its own bytes have left; other members may not have all of theirs. No view that it was
+    /// given is used any more.
     ///
     /// # Errors
     /// [`RmaError::Collective`] when its team is spoilt, [`RmaError::PeerLost`] when a node is lost.
@@ -48,7 +49,8 @@ impl InFlight {
     }
 }
 
-/// An operation that owns its memory; also a future of its result, which any executor may poll. Dropped, the operation proceeds.
+/// An operation that owns its memory; also a future of its result, for any executor. Dropped, the operation
+/// proceeds.
 #[must_use = "its result is there only after a wait"]
 pub struct Started {
     engine: Arc<Collectives>,

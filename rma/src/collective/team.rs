@@ -140,7 +140,7 @@ impl Team {
     /// [`RmaError::Collective`] when the team is spoilt; [`RmaError::Usage`] in a handler.
     ///
     /// # Panics
-    /// When there is no such sequence.
+    /// If there is no such sequence.
     pub fn next_operation(&self, sequence: u32, caller: u32) -> Result<Arc<Operation>> {
         self.check_may_begin()?;
         Ok(self.engine.next_operation(&self.standing, sequence, caller))
@@ -256,7 +256,7 @@ pub struct SplitWish {
 }
 
 impl SplitWish {
-    /// Makes the team of those that have asked for the same colour, from what all members have asked for.
+    /// Makes the team of the members with this colour, from the requests of all.
     ///
     /// # Errors
     /// [`RmaError::Protocol`] when members disagree.

@@ -1,5 +1,5 @@
-//! One collective as a member calls it, and the only choice between its algorithms: over the board where the members share memory, by
-//! messages otherwise.
+//! One collective as a member calls it, and the only choice between its algorithms: over the board if the
+//! members share memory, by messages otherwise.
 //!
 //! | a caller | gives | and the operation |
 //! |---|---|---|
@@ -133,11 +133,11 @@ pub(super) enum Caller {
     Owned(Arc<OwnedBlocks>),
 }
 
-/// Memory of an operation that was started with vectors: what it gives, and what it takes.
+/// Memory of an operation that was started with vectors: its source, and its destination.
 pub(super) struct OwnedBlocks(Mutex<(Vec<u8>, Vec<u8>)>);
 
 impl OwnedBlocks {
-    /// Takes the result, once the operation is done: what was taken, or what a root has given.
+    /// Takes the result, once the operation is done: the received bytes, or a root's own.
     pub(super) fn take(&self) -> Vec<u8> {
         let mut blocks = crate::endpoint::lock(&self.0);
         let (from, to) = &mut *blocks;
@@ -177,8 +177,8 @@ impl Team {
         Ok(Some(InFlight::Messages(exchange.operation().clone())))
     }
 
-    /// Runs a collective to its end: when this returns, what this member takes is there, and what it gives has left. `combiner` runs in
-    /// this thread only. Messages are delivered meanwhile. Not in handlers.
+    /// Runs a collective to its end: when this returns, this member's results are there, and its own bytes
+    /// have left. `combiner` runs in this thread only. Messages are delivered meanwhile. Not in handlers.
     ///
     /// # Errors
     /// As [`Team::start`]; the error with which the endpoint has failed; [`RmaError::Usage`] for memory that does not have the size of

@@ -22,9 +22,10 @@ impl View {
     /// A view of memory.
     ///
     /// # Safety
-    /// So many bytes are valid for reads, and for writes where the operation writes, by any thread of this process, until the
-    /// operations that the view is given to are done ([`Operation::outcome`](super::Operation::outcome)). Others may read and write them
-    /// meanwhile only as memory that processes share is read and written ([`vgas_shm`]).
+    /// `bytes` bytes at `address` are valid for reads, and for writes where the operation writes, by any thread of this
+    /// process, until the operations that the view is given to are done
+    /// ([`Operation::outcome`](super::Operation::outcome)). Others may read and write them meanwhile only as
+    /// memory that processes share is read and written ([`vgas_shm`]).
     pub unsafe fn new(address: *mut u8, bytes: usize) -> Self {
         Self { address, bytes }
     }
@@ -42,7 +43,7 @@ impl View {
     /// So many of its bytes, from an offset on.
     ///
     /// # Panics
-    /// When they are not all in it.
+    /// If they are not all in it.
     pub fn part(self, offset: usize, bytes: usize) -> Self {
         let rest = self.bytes.checked_sub(offset);
         assert!(rest.is_some_and(|rest| bytes <= rest), "{bytes} bytes at {offset} of {}", self.bytes);
@@ -59,7 +60,7 @@ impl View {
     /// Copies its first bytes.
     ///
     /// # Panics
-    /// When it has fewer.
+    /// If it has fewer.
     pub fn read_into(self, into: &mut [u8]) {
         assert!(into.len() <= self.bytes, "{} bytes of {}", into.len(), self.bytes);
         if !into.is_empty() {
@@ -72,7 +73,7 @@ impl View {
     /// Writes its first bytes.
     ///
     /// # Panics
-    /// When it has fewer.
+    /// If it has fewer.
     pub fn write(self, bytes: &[u8]) {
         assert!(bytes.len() <= self.bytes, "{} bytes into {}", bytes.len(), self.bytes);
         if !bytes.is_empty() {
@@ -84,7 +85,7 @@ impl View {
     /// Takes over the bytes of another of the same length, which may overlap it.
     ///
     /// # Panics
-    /// When the lengths differ.
+    /// If the lengths differ.
     pub fn copy_from(self, from: View) {
         assert_eq!(self.bytes, from.bytes, "views of different lengths");
         if self.bytes > 0 && self.address != from.address {
@@ -117,7 +118,7 @@ impl View {
     /// Copies the bytes of a view of the same length. One of the two may be memory that another process writes; they do not overlap.
     ///
     /// # Panics
-    /// When the lengths differ.
+    /// If the lengths differ.
     #[inline]
     pub(super) fn copy_shared(self, from: View) {
         assert_eq!(self.bytes, from.bytes, "views of different lengths");

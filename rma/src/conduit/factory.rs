@@ -1,4 +1,4 @@
-//! The conduits by name: what each reaches, whether this machine has what it needs, and how it is opened between nodes.
+//! The conduits by name: their reach, their requirements on this machine, and their opening between nodes.
 //!
 //! This table is the only place where all of them are listed. Each row is a [`Provider`] that lies beside its conduit,
 //! in `provider.rs`, and reads its own settings through [`Options`].
@@ -184,7 +184,7 @@ impl fmt::Display for Provider {
 /// The conduit of this name.
 ///
 /// # Errors
-/// [`RmaError::Refused`] when there is none; it says which there are.
+/// [`RmaError::Refused`] if there is none; it lists the existing ones.
 pub fn find(name: &str) -> Result<&'static Provider> {
     PROVIDERS.iter().find(|provider| provider.name == name).copied().ok_or_else(|| {
         RmaError::Refused(format!("no conduit {name:?} between nodes; there are {}", names(|_| true, "and")))
@@ -210,7 +210,8 @@ fn names(wanted: impl Fn(&Provider) -> bool, last: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: a name finds its conduit and no other; what is unknown is refused in one line that says what there is.
+    /// Goal: a name finds its conduit and no other; an unknown one is refused in one line that lists the
+    /// existing ones.
     #[test]
     fn conduits_are_found_by_name() {
         for provider in PROVIDERS {
@@ -222,7 +223,7 @@ mod tests {
         assert!(find(DEFAULT).unwrap().reaches_hosts());
     }
 
-    /// Goal: what is missing says how to get it, on one line each.
+    /// Goal: a missing conduit has a remedy, on one line each.
     #[test]
     fn probes_answer_for_people() {
         for provider in PROVIDERS {

@@ -1,8 +1,8 @@
 //! The seam between endpoints and transports.
 //!
-//! A conduit moves active messages between the peers it reaches. That is all it must do: puts, gets, barriers and
-//! collectives have reference versions on top of active messages ([`crate::endpoint`]); a conduit that can do better
-//! says so in its [`Capabilities`] and overrides them.
+//! A conduit moves active messages between the peers it reaches. That is all it must do: puts, gets, barriers
+//! and collectives have reference versions on top of active messages ([`crate::endpoint`]); a conduit that
+//! can do better declares that in its [`Capabilities`] and overrides them.
 //!
 //! Beside the conduits, a folder or file each: [`factory`] knows them by name; [`wire`] has the bytes that those over a
 //! network speak, `oneside` registered memory for those that let a device read and write by itself, `owned` messages that
@@ -155,9 +155,9 @@ pub trait Conduit: Trusted + Send + Sync {
     /// Sends one message, if there is room for it.
     fn try_send(&self, to: Peer, message: &Message<'_>) -> Result<Sent>;
 
-    /// As [`Conduit::try_send`] of a long payload, which is all of `lent`, except that its bytes stay unchanged until
-    /// [`Conduit::is_returned`] says so: the conduit may keep them mapped and send them without a copy. None: no room, as
-    /// [`Sent::Busy`].
+    /// As [`Conduit::try_send`] of a long payload, which is all of `lent`, except that its bytes stay
+    /// unchanged until [`Conduit::is_returned`] returns true: the conduit may keep them mapped and send them
+    /// without a copy. None: no room, as [`Sent::Busy`].
     fn try_send_lent(&self, to: Peer, message: &Message<'_>, _lent: &Span) -> Result<Option<Loan>> {
         Ok((self.try_send(to, message)? == Sent::Accepted).then_some(Loan::NONE))
     }
@@ -206,10 +206,10 @@ pub trait Conduit: Trusted + Send + Sync {
         Err(RmaError::Usage(format!("the {} conduit has no atomic updates", self.name())))
     }
 
-    /// Delivers what has arrived, in bounded batches; returns how many messages, or more when other threads that were
-    /// refused have to be told that there is room. Also pushes out what is buffered.
-    /// Another thread that is polling already makes this return 0 at once. Loss of a peer is an error the first time
-    /// it is seen, and on every later attempt to send to that peer.
+    /// Delivers arrived messages, in bounded batches; returns their number, or more if other threads that
+    /// were refused have to be told that there is room. Also pushes out what is buffered. Another thread that
+    /// is polling already makes this return 0 at once. Loss of a peer is an error the first time it is seen,
+    /// and on every later attempt to send to that peer.
     fn poll(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize>;
 
     /// Pushes out what `try_send` may have buffered, without delivering anything.
@@ -217,7 +217,7 @@ pub trait Conduit: Trusted + Send + Sync {
         Ok(())
     }
 
-    /// Returns true if something is buffered that [`Conduit::flush`] or a poll has to push out. Cheap where
+    /// Returns true if something is buffered that [`Conduit::flush`] or a poll has to push out. Cheap if
     /// nothing is.
     fn has_unsent(&self) -> bool {
         false
@@ -232,8 +232,8 @@ pub trait Conduit: Trusted + Send + Sync {
     fn arm(&self) -> bool;
 
     /// The same for a sleep as long as [`Sleeps`](vgas_shm::bell::Sleeps) says, after which the caller polls:
-    /// what comes in the moment of the preparation need not wake it. A conduit for which that saves nothing
-    /// uses [`Conduit::arm`].
+    /// a message that comes in the moment of the preparation need not wake it. A conduit for which that saves
+    /// nothing uses [`Conduit::arm`].
     fn arm_briefly(&self) -> bool {
         self.arm()
     }
@@ -246,10 +246,11 @@ pub trait Conduit: Trusted + Send + Sync {
         Ok(None)
     }
 
-    /// Ends the use of the conduit at the end of a job, for at most about `timeout`: what was accepted arrives, if the
-    /// peers live, and every connected peer is told that nothing more will come, so that it does not take the end of this
-    /// process for a loss. Afterwards sending is an error, polling still delivers what comes, and a peer that goes away is
-    /// no loss. Called when all ranks have agreed to end (after a barrier); a second call does nothing. The default is that
-    /// of a conduit whose peers notice nothing.
+    /// Ends the use of the conduit at the end of a job, for at most about `timeout`: accepted messages
+    /// arrive, if the peers live, and every connected peer is told that nothing more will come, so that it
+    /// does not take the end of this process for a loss. Afterwards sending is an error, polling still
+    /// delivers what comes, and a peer that goes away is no loss. Called when all ranks have agreed to end
+    /// (after a barrier); a second call does nothing. The default is that of a conduit whose peers notice
+    /// nothing.
     fn close(&self, _timeout: Duration) {}
 }

@@ -112,7 +112,7 @@ pub(crate) enum OwnedArrival {
 }
 
 impl OwnedDelivery {
-    /// A copy of what has arrived.
+    /// Copies an arrived message.
     pub(crate) fn of(delivery: &Delivery<'_>) -> Self {
         Self {
             from: delivery.from,

@@ -1,4 +1,4 @@
-//! A simulated network inside one process: seeded delays, reordering where a class allows it, loss of peers.
+//! A simulated network inside one process: seeded delays, reordering if a class allows it, loss of peers.
 //!
 //! Time is a count of steps. A message that is sent becomes deliverable a seeded number of steps later, never
 //! before one that was sent earlier on the same way. Messages in flight lie with their receiver, in the order
@@ -46,7 +46,7 @@ pub struct SimOptions {
     pub timing: Option<Arc<dyn Timing>>,
     /// True if requests and replies between two peers may overtake each other.
     pub reorder_classes: bool,
-    /// Peers that disappear, and the step at which they do: what they sent and was not delivered is lost, too.
+    /// Peers that disappear, and the step at which they do: their undelivered messages are lost, too.
     pub losses: Vec<(u64, Peer)>,
     /// Requests on their way from one peer to another at most; more are `Busy`.
     pub requests_max: usize,
@@ -122,7 +122,7 @@ struct Bell {
 
 impl Bell {
     /// # Panics
-    /// When the system refuses a descriptor: this is a test's network.
+    /// If the system refuses a descriptor: this is a test's network.
     fn descriptor(&self) -> BorrowedFd<'_> {
         let make =
             || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor (eventfd)");
@@ -142,7 +142,7 @@ struct State {
     /// Future due times of messages, with the receiver.
     due: BTreeSet<(u64, Peer)>,
     lost: Vec<bool>,
-    /// Losses in their order, and of how many each peer was told.
+    /// Losses in order, and the number of them that each peer was told.
     losses: Vec<Peer>,
     told: Vec<usize>,
 }
@@ -168,7 +168,7 @@ struct InFlight {
 }
 
 impl SimNetwork {
-    /// A network of so many peers, whose behaviour follows from the seed.
+    /// Makes a network of `peers` peers, whose behaviour follows from the seed.
     pub fn new(seed: u64, peers: u32, options: SimOptions) -> Result<Arc<Self>> {
         let bell = |_| Bell {
             word: AtomicU32::new(0),
@@ -207,7 +207,7 @@ impl SimNetwork {
     /// The conduit of one peer.
     ///
     /// # Panics
-    /// When there is no such peer: tests choose it.
+    /// If there is no such peer: tests choose it.
     pub fn conduit(self: &Arc<Self>, me: Peer) -> Arc<dyn Conduit> {
         assert!(me.0 < self.peers, "{me} is not in a network of {}", self.peers);
         Arc::new(SimConduit { network: self.clone(), me, is_polled: AtomicBool::new(false) })
@@ -331,7 +331,7 @@ pub(super) struct SimConduit {
     is_polled: AtomicBool,
 }
 
-/// Marks a conduit as polled until dropped, also by a panic in a handler.
+/// Marks a conduit as polled until dropped, even by a panic in a handler.
 struct Polling<'a>(&'a AtomicBool);
 
 impl Drop for Polling<'_> {
@@ -648,7 +648,8 @@ mod tests {
         }
     }
 
-    /// Goal: with a model of time messages come when that says, time goes from one to the next, and losses happen on the way.
+    /// Goal: with a model of time messages come at its times, time goes from one to the next, and losses
+    /// happen in between.
     #[test]
     fn a_model_of_time_says_when_messages_come() {
         let slow = Arc::new(Slow::default());

@@ -99,7 +99,8 @@ impl Endpoint {
         self.update(part, offset, Atomic::FetchAdd(value))
     }
 
-    /// [`Endpoint::update`] that replaces a word of eight bytes by `desired` if it is `expected`: that it was says so.
+    /// [`Endpoint::update`] that replaces a word of eight bytes by `desired` if it is `expected`; it has if
+    /// the old value equals `expected`.
     ///
     /// # Errors
     /// As [`Endpoint::update`].
@@ -113,7 +114,7 @@ impl Endpoint {
         self.update(part, offset, Atomic::CompareSwap { expected, desired })
     }
 
-    /// Starts an atomic update; [`Endpoint::wait_value`] ends it with what the word was. Otherwise as
+    /// Starts an atomic update; [`Endpoint::wait_value`] ends it with the old value. Otherwise as
     /// [`Endpoint::update`].
     ///
     /// # Errors

@@ -1,14 +1,13 @@
 //! Background progress: operations complete without being synchronised.
 //!
-//! * *A thread that polls or waits* takes the answers in and sends what waits for room, for all operations of the process;
-//!   those of the layer above ([`Work`]) go on by the same polls.
-//! * *While no thread does*, a thread of the endpoint's own looks after them, less than half a millisecond apart. It runs no
-//!   handler of a library or program: what is for these stays where it is ([`Traffic::Below`]).
+//! * *A thread that polls or waits* takes the answers in and sends waiting messages, for all operations of
+//!   the process; those of the layer above ([`Work`]) progress by the same polls.
+//! * *While no thread does*, a thread of the endpoint's own looks after them, less than half a millisecond
+//!   apart. It runs no handler of a library or program: their messages stay in place ([`Traffic::Below`]).
 //!
 //! The thread is started by the first operation that returns to its caller incomplete, and sleeps, without a
-//! clock, while nothing is in flight. Operations that are waited for where they are started never wake it. If
-//! the system refuses the thread, operations progress when some thread polls or waits, as far as polls take
-//! them.
+//! clock, while nothing is in flight. Operations that their starting thread waits for never wake it. If the
+//! system refuses the thread, operations progress when some thread polls or waits, as far as polls take them.
 
 use super::signals::with_signals_blocked;
 use super::wait::lock;
@@ -68,8 +67,8 @@ impl Drop for Background {
 }
 
 impl Endpoint {
-    /// Names what is to go on while something of it is in flight, beside what was named before: of the cache and of collectives,
-    /// once each.
+    /// Registers work that is to progress while something of it is in flight, beside earlier registrations:
+    /// of the cache and of collectives, once each.
     pub fn set_work(&self, work: Weak<dyn Work>) {
         let left = self.background.works.iter().try_fold(work, |work, place| place.set(work).err().ok_or(()));
         if left.is_ok() {
@@ -82,7 +81,7 @@ impl Endpoint {
         self.background.works.iter().filter_map(|work| work.get()?.upgrade())
     }
 
-    /// An operation of the [`Work`] returns to its caller incomplete: from now on it goes on by itself.
+    /// An operation of the [`Work`] returns to its caller incomplete: from now on it progresses by itself.
     pub fn work_started(&self) {
         if self.background.in_flight.fetch_add(1, Ordering::SeqCst) == 0 {
             self.wake_sleeper();
@@ -90,8 +89,8 @@ impl Endpoint {
         self.look_after_it();
     }
 
-    /// An operation of the [`Work`] returns to its caller incomplete, and goes on in polls and waits of this process only: the thread of
-    /// the endpoint's own does not look after it.
+    /// An operation of the [`Work`] returns to its caller incomplete, and progresses in polls and waits of
+    /// this process only: the endpoint's own thread does not look after it.
     pub(crate) fn work_for_polls(&self) {
         if self.background.in_flight.fetch_add(1, Ordering::SeqCst) == 0 {
             self.wake_sleeper();
@@ -103,9 +102,10 @@ impl Endpoint {
         self.background.in_flight.fetch_sub(count, Ordering::SeqCst);
     }
 
-    /// From now on the thread does nothing, and operations go on by polls alone; a look that it has begun may
-    /// go on for a moment. May be called anywhere, even in a signal handler: for a program that is about to
-    /// exit, with forgotten operations in flight, and for simulations, in which nothing happens by itself.
+    /// From now on the thread does nothing, and operations progress by polls alone; a look that it has begun
+    /// may continue for a moment. May be called anywhere, even in a signal handler: for a program that is
+    /// about to exit, with forgotten operations in flight, and for simulations, in which nothing happens by
+    /// itself.
     pub fn stop_background(&self) {
         self.background.is_over.store(true, Ordering::SeqCst);
     }
@@ -117,7 +117,7 @@ impl Endpoint {
         drop(lock(&self.background.looking));
     }
 
-    /// Has the thread look after what is in flight. Cheap while it does already.
+    /// Has the thread look after operations in flight. Cheap while it does already.
     #[inline]
     pub(super) fn look_after_it(&self) {
         // The operation is started first: either the thread finds it, or this finds that the thread has gone
@@ -241,7 +241,8 @@ impl Endpoint {
         true
     }
 
-    /// Sends what waits for room, beside a thread that sleeps; tells it when all of it has gone: others may be admitted now.
+    /// Sends waiting messages, beside a sleeping thread; tells it when all of them have gone: others may be
+    /// admitted now.
     fn push_out(&self) -> crate::error::Result<()> {
         if !self.has_unsent() {
             return Ok(());
@@ -260,7 +261,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Takes in what is for the endpoint and the cache, and sends what waits for room.
+    /// Handles messages for the endpoint and the cache, and sends waiting ones.
     pub(super) fn deliver_own(&self) -> crate::error::Result<()> {
         let traffic = Traffic::Below(handler_index::LIBRARY);
         let _running = self.wait.enter_handlers();

@@ -112,7 +112,7 @@ pub(super) struct Barrier {
     carried: Mutex<FxHashMap<(u32, u32), Arriving>>,
 }
 
-/// Bytes of which pieces have come, in order.
+/// Bytes whose pieces have come, in order.
 #[derive(Default)]
 struct Arriving {
     bytes: Vec<u8>,
@@ -127,11 +127,11 @@ struct State {
     notified: Option<BarrierName>,
     /// Combined name of all arrivals at the last barrier, once it was waited for.
     passed: Option<BarrierName>,
-    /// Leaders: what is known so far, the round it has reached, and whether that round's message is out.
+    /// Leaders: the combined name so far, the round it has reached, and whether that round's message is out.
     agreed: Option<BarrierName>,
     round: usize,
     round_sent: bool,
-    /// At a barrier that carries something: what is known of that, by rank.
+    /// At a barrier with payloads: those known, by rank.
     brought: BTreeMap<u32, Vec<u8>>,
     /// Payload being sent, its target among several, and its progress.
     sending: Vec<u8>,
@@ -183,7 +183,7 @@ fn on_carried(token: &Token<'_>, arguments: &[u32], payload: Arrived<'_>) {
     }
 }
 
-/// Bytes before what a rank has brought, where that of several is sent: its number and how much.
+/// Bytes before a rank's payload, if those of several are sent: its number and length.
 const ENTRY_BYTES: usize = 8;
 
 pub(super) fn pack(brought: &BTreeMap<u32, Vec<u8>>) -> Vec<u8> {
@@ -447,7 +447,7 @@ impl Endpoint {
         Ok(Some(agreed))
     }
 
-    /// Sends what is known of what ranks have brought, in pieces, of which the last is the arrival.
+    /// Sends the known payloads, in pieces, the last of which is the arrival.
     fn send_brought(&self, state: &mut State, to: Peer, round: u32) -> Result<Sent> {
         if state.sending.is_empty() {
             state.sending = pack(&state.brought);
@@ -495,7 +495,7 @@ impl Endpoint {
     /// rank. All ranks call it, like any barrier; it costs little more.
     ///
     /// # Errors
-    /// [`RmaError::Usage`] for more bytes, and when others are at a barrier of another kind.
+    /// [`RmaError::Usage`] for more bytes, and if others are at a barrier of another kind.
     pub fn barrier_with(&self, brought: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.barrier_for(0, brought)
     }
@@ -536,10 +536,10 @@ impl Endpoint {
         Ok((0..self.layout.ranks()).map(|rank| all.remove(&rank).unwrap_or_default()).collect())
     }
 
-    /// Waits for the barrier that was notified. When it returns all ranks have notified it, and what they put before is
-    /// visible here.
+    /// Waits for the barrier that was notified. When it returns all ranks have notified it, and their earlier
+    /// puts are visible here.
     ///
-    /// `name` is what the caller takes the barrier for: another name than that under which the ranks have met is a
+    /// `name` is the caller's name of the barrier: another one than that under which the ranks have met is a
     /// mismatch, of this rank alone; [`BarrierName::Anonymous`] goes with any.
     pub fn barrier_wait(&self, name: BarrierName) -> Result<BarrierOutcome> {
         self.check_all("at a barrier")?;

@@ -37,7 +37,7 @@ pub(super) fn handlers() -> [(u8, Handler); 2] {
 /// An endpoint's state of further segments beside the shared words.
 #[derive(Default)]
 pub(super) struct Further {
-    /// This rank's own parts, by where they lie in its region.
+    /// This rank's own parts, by their places in its region.
     rooms: Mutex<Vec<(Range<u64>, RegionId)>>,
     /// Sizes of the parts of ranks that share no memory with this process.
     far: RwLock<FxHashMap<PinnedPart, u64>>,
@@ -97,9 +97,10 @@ impl Segments {
 }
 
 impl Endpoint {
-    /// Attaches this rank's part of a pinned segment: `bytes` bytes, all zeros, which may be none, out of what the region
-    /// that the domain has for its pinned segments has left. That of [`RegionId::SEGMENT`] is reached fastest. Not collective; any thread. Ranks that share memory with this one may use
-    /// it as soon as they know of it; others after [`Endpoint::know_part`] or [`Endpoint::learn_part`].
+    /// Attaches this rank's part of a pinned segment: `bytes` bytes, all zeros, which may be none, out of the
+    /// rest of the domain's region for pinned segments. That of [`RegionId::SEGMENT`] is reached fastest. Not
+    /// collective; any thread. Ranks that share memory with this one may use it as soon as they know of it;
+    /// others after [`Endpoint::know_part`] or [`Endpoint::learn_part`].
     ///
     /// # Errors
     /// [`RmaError::OutOfRange`] when no gap is as large; [`RmaError::Usage`] for a region that is no segment's or is
@@ -182,8 +183,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Says how large the part of another rank is, which its owner has told: from now on it can be used here. Nothing happens for a rank
-    /// that shares memory with this one, of which this is known. For the layer above, which attaches segments together.
+    /// Says how large the part of another rank is, which its owner has told: from now on it can be used here.
+    /// No-op for a rank that shares memory with this one. For the layer above, which attaches segments
+    /// together.
     pub fn know_part(&self, part: PinnedPart, bytes: u64) {
         if part.region == RegionId::SEGMENT {
             return self.know_first(part.owner, bytes);
@@ -193,8 +195,8 @@ impl Endpoint {
         }
     }
 
-    /// Asks for the size of a part that its owner has attached by itself, so that it can be used here; one message there and
-    /// back where no memory is shared. Not from handlers.
+    /// Asks for the size of a part that its owner has attached by itself, so that it can be used here; one
+    /// message there and back if no memory is shared. Not from handlers.
     ///
     /// # Errors
     /// [`RmaError::NoSuchRegion`] when there is no such part; the endpoint's own.

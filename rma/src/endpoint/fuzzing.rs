@@ -12,7 +12,7 @@ use vgas_shm::Update;
 /// Ranks of the job that the lists belong to.
 const RANKS: u32 = 8;
 
-/// The first byte says which list the others are, the second how many entries it is to have.
+/// The first byte selects the list in the others, the second its number of entries.
 pub fn endpoint_lists(bytes: &[u8]) {
     let &[which, count, ref rest @ ..] = bytes else { return };
     match which {
@@ -52,7 +52,7 @@ fn gathered(bytes: &[u8], count: u8) {
     assert_eq!(flatten(&strings), bytes);
 }
 
-/// An atomic update: what is read has a meaning for every word.
+/// An atomic update: a decoded one has a meaning for every word.
 fn update(bytes: &[u8]) {
     let Some(words) = words(bytes).first_chunk().copied() else { return };
     let Some(update) = Update::decode(words) else { return };

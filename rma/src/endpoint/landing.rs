@@ -1,12 +1,11 @@
 //! Landings: memory of this process that long messages of one peer may fill, for a layer above that asks for bytes by messages of its
 //! own.
 //!
-//! They are to such a layer what the answers to gets are to this one: the bytes come straight to where the
-//! program wants them, and nowhere else. The requester names the landing in its request
-//! ([`Landing::number`]); the answer is a long message to
-//! [`Destination::Operation`](crate::message::Destination::Operation) of that number, and the handler of the
-//! answer ends the landing. Between its messages a peer cannot be in the middle of one, so that whatever it
-//! sends after the answer finds no landing.
+//! They are to such a layer what the answers to gets are to this one: the bytes come straight to the
+//! program's memory, and nowhere else. The requester names the landing in its request ([`Landing::number`]);
+//! the answer is a long message to [`Destination::Operation`](crate::message::Destination::Operation) of that
+//! number, and the handler of the answer ends the landing. A peer's message is complete before its next one,
+//! so anything it sends after the answer finds no landing.
 
 use super::Endpoint;
 use crate::address::Peer;
@@ -61,8 +60,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
 
-    /// Goal: bytes land where they were to, from the peer that was asked, until the handler of the answer has ended the landing; before
-    /// that nothing beside it, and after it nothing at all.
+    /// Goal: bytes land in their place, from the requested peer, until the handler of the answer has ended
+    /// the landing; before that nothing beside it, and after it nothing at all.
     #[test]
     fn bytes_land_from_one_peer_until_it_has_answered() {
         let layout = Layout::blocks(3, 3);

@@ -19,8 +19,8 @@
 //!
 //! *Operations in flight progress by themselves*, waited for or not: at once when some thread of the rank
 //! polls or waits for anything, and within a millisecond when the rank computes and calls nothing. A put
-//! reaches its target, and a get its buffer, without being synchronised; what a conduit did not take at once
-//! is sent. See `background`.
+//! reaches its target, and a get its buffer, without being synchronised; messages that a conduit did not take
+//! at once are sent. See `background`.
 //!
 //! # Atomic updates
 //!
@@ -29,13 +29,13 @@
 //!
 //! * The processor's: a rank of the target's node updates the shared memory itself; others ask the agent of that node,
 //!   which does.
-//! * The network card's, where the conduit between nodes offers it ([`Capabilities::atomics`]): the card of the agent that
-//!   serves the segment. Most cards are atomic only with themselves, so the ranks of the target's node, and the target
-//!   itself, go through it too.
+//! * The network card's, if the conduit between nodes offers it ([`Capabilities::atomics`]): the card of the
+//!   agent that serves the segment. Most cards are atomic only with themselves, so the ranks of the target's
+//!   node, and the target itself, go through it too.
 //!
 //! The choice follows from the devices and a setting, and is the same everywhere; if devices differ, the
 //! first update between two of them reports it. Against plain puts, gets and loads of the word only "not
-//! torn" is promised: what is updated atomically is changed in no other way between two barriers.
+//! torn" is promised: an atomically updated word is changed in no other way between two barriers.
 //!
 //! [`Capabilities::atomics`]: crate::conduit::Capabilities::atomics
 //!
@@ -322,8 +322,9 @@ impl Endpoint {
         self.register_any(index, handler)
     }
 
-    /// Registers a handler of a library at an endpoint that may be open already: for a library that is attached to one which
-    /// others have made. A message for it is an error before that, so peers send none until they know (by a barrier, say).
+    /// Registers a handler of a library at an endpoint that may be open already: for a library that is
+    /// attached to an existing one. A message for it is an error before that, so peers send none until they
+    /// know (by a barrier, say).
     ///
     /// # Errors
     /// [`RmaError::Usage`] when the index is not from 64 to 127, or is taken.
@@ -379,9 +380,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// From now on a long message into this region of this peer is taken only if `guard` says that it is expected; another one
-    /// is an error that names its sender, before its bytes are written (unless the sender shares this memory, or a device
-    /// writes for it, without asking). Once a region, before [`Endpoint::open`].
+    /// From now on a long message into this region of this peer is taken only if `guard` returns true for it;
+    /// another one is an error that names its sender, before its bytes are written (unless the sender shares
+    /// this memory, or a device writes for it, without asking). Once a region, before [`Endpoint::open`].
     ///
     /// # Errors
     /// [`RmaError::Usage`] when the region is guarded already, or its number is above those that can be.
@@ -392,9 +393,9 @@ impl Endpoint {
         if is_set { Ok(()) } else { Err(refused()) }
     }
 
-    /// Names the memory of this process of which pages may be absent, and come when they are touched:
-    /// conduits may hand what they send to a system call, which cannot wait for a page. Replies from there go
-    /// by a copy; senders of requests from there make it themselves.
+    /// Names the memory of this process whose pages may be absent, and come when they are touched: conduits
+    /// may hand their sources to a system call, which cannot wait for a page. Replies from there go by a
+    /// copy; senders of requests from there make it themselves.
     pub fn set_absent(&self, first: *const u8, bytes: usize) {
         self.absent.0.store(first.addr(), Ordering::Relaxed);
         self.absent.1.store(bytes, Ordering::Relaxed);
@@ -419,8 +420,8 @@ impl Endpoint {
     }
 
     /// Makes handlers of libraries and programs wait from now on, with their messages kept in place, or lets
-    /// them run again: while the program is not ready for it. No message is lost. Waits look for what else
-    /// comes a few times a millisecond then.
+    /// them run again: while the program is not ready for it. No message is lost. Waits look for other
+    /// messages a few times a millisecond then.
     pub fn withhold(&self, withholds: bool) {
         self.withholds.store(withholds, Ordering::SeqCst);
         self.notify_local();
@@ -438,7 +439,8 @@ impl Endpoint {
 
     /// Sends a request, waiting for room if there is none: other messages are delivered meanwhile.
     ///
-    /// When it returns the source is reusable. The message is delivered when the target polls. Not from handlers.
+    /// When it returns the source is reusable. The message is delivered when the target polls. Not from
+    /// handlers.
     pub fn request(&self, to: Peer, handler: u8, arguments: &[u32], payload: Payload<'_>) -> Result<()> {
         self.request_part(to, handler, arguments, payload)?;
         // The caller may compute next.
@@ -484,8 +486,8 @@ impl Endpoint {
         self.send(to, Direction::Request, handler, arguments, payload)
     }
 
-    /// As [`Endpoint::try_request`] with a long payload, all of `lent`, which the caller leaves unchanged until
-    /// [`Endpoint::is_returned`] says that it is no longer used. A conduit that can sends it without a copy. None: no
+    /// As [`Endpoint::try_request`] with a long payload, all of `lent`, which the caller leaves unchanged
+    /// until [`Endpoint::is_returned`] returns true. A conduit that can sends it without a copy. None: no
     /// room now.
     pub fn try_request_lent(
         &self,
@@ -617,8 +619,8 @@ impl Endpoint {
         self.network.as_deref().ok_or_else(|| RmaError::Usage("this endpoint has no network".into()))
     }
 
-    /// Delivers what has arrived, in bounded batches; returns how many messages. Messages that another thread
-    /// is delivering are left to it. An error ends the endpoint: it stays failed (see [`Endpoint::fail`]).
+    /// Delivers arrived messages, in bounded batches; returns their number. Messages that another thread is
+    /// delivering are left to it. An error ends the endpoint: it stays failed (see [`Endpoint::fail`]).
     pub fn poll(&self) -> Result<usize> {
         self.poll_until_silent(LOOKS)
     }
@@ -703,16 +705,16 @@ impl Endpoint {
         self.deliverer.load(Ordering::Relaxed) == this_thread()
     }
 
-    /// A look at the network may cost a system call. After so many `looks` in vain, or while shared memory brings messages,
-    /// only every eighth poll looks.
+    /// A look at the network may cost a system call. After this many `looks` in vain, or while shared memory
+    /// brings messages, only every eighth poll looks.
     fn is_turn_of_network(&self, delivered: usize, looks: u32) -> bool {
         let silence = self.network_silence.load(Ordering::Relaxed).wrapping_add(1);
         self.network_silence.store(silence, Ordering::Relaxed);
         (delivered == 0 && silence <= looks) || silence.is_multiple_of(8)
     }
 
-    /// Wakes a peer of this domain that sleeps, so that it looks again at what it waits for: after something was
-    /// changed for it in shared memory. A system call only if it does sleep; nothing for other peers.
+    /// Wakes a sleeping peer of this domain, so that it looks again at its condition: after a change for it
+    /// in shared memory. A system call only if it does sleep; nothing for other peers.
     #[inline]
     pub fn ring(&self, peer: Peer) {
         if peer == self.me {
@@ -770,7 +772,8 @@ impl Endpoint {
     }
 }
 
-/// An endpoint as its conduits see it: not to be had outside of this crate, where anybody could tell it that an operation is complete.
+/// An endpoint as its conduits see it: private to this crate, because its users could otherwise report an
+/// operation as complete.
 pub(crate) struct EndpointSink<'a>(&'a Endpoint);
 
 impl Sink for EndpointSink<'_> {
@@ -798,7 +801,7 @@ impl Sink for EndpointSink<'_> {
 }
 
 impl Endpoint {
-    /// Returns where the payload of a long message of a peer belongs; everything that it says is checked.
+    /// Returns the destination of a peer's long payload; all its numbers are checked.
     fn destination(&self, from: Peer, destination: Destination, bytes: usize) -> Result<*mut u8> {
         self.check_peer(from, "receiving")?;
         match destination {

@@ -1,4 +1,4 @@
-//! Puts and gets on their way: what a [`Handle`] stands for, and where the answers to gets belong.
+//! Puts and gets in flight: the operations behind a [`Handle`], and the destinations of answers to gets.
 //!
 //! Numbers of operations travel to the agent that serves them and back, so they are looked up, not trusted: an answer
 //! is accepted only from the peer that was asked, for an operation that still waits, inside its buffer.
@@ -133,7 +133,7 @@ fn key(id: u64) -> DefaultKey {
 }
 
 impl Operations {
-    /// Starts an operation of so many parts, each of which will be answered, at least one.
+    /// Starts an operation of `parts` parts, each of which will be answered, at least one.
     pub(super) fn start(&self, server: Peer, buffer: *mut u8, bytes: u64, parts: u64) -> Arc<Operation> {
         let address = buffer.expose_provenance();
         let mut waiting = lock(&self.waiting);

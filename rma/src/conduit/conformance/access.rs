@@ -92,7 +92,8 @@ fn large(fabric: &dyn Fabric) {
     });
 }
 
-/// Aligned words of which one rank writes all, its owner and another read all: whatever lies before and behind them.
+/// Aligned words that one rank writes as a whole, and its owner and another read as a whole: whatever lies
+/// before and behind them.
 fn whole_words(fabric: &dyn Fabric) {
     const LENGTHS: [usize; 5] = [16, 3200, 24_000, 100_000, 1_200_000];
     Job::new(fabric, 3, |_| ()).run(|endpoint, rank| {

@@ -25,7 +25,7 @@ pub trait Fabric: Sync {
     /// in its domain; [`node_domains`] makes them.
     ///
     /// # Panics
-    /// When it cannot.
+    /// If it cannot.
     fn connect(&self, layout: &Layout, segment_bytes: u64) -> Vec<EndpointSpec>;
 
     /// Why a case, by its name, does not apply; none: it does. It is printed.

@@ -13,7 +13,7 @@ pub(super) const CASES: &[Case] = &[
     ("parts take the room that there is", rooms),
 ];
 
-/// Bytes of the first segment; what is left of the region is for further ones.
+/// Bytes of the first segment; the rest of the region is for further ones.
 const FIRST_BYTES: u64 = 64 << 10;
 
 /// The first segment keeps what it has, whatever happens to others.
@@ -177,8 +177,8 @@ fn use_stripe(endpoint: &Endpoint, part: PinnedPart, first: u64, bytes: u64, see
     assert_eq!(packed, *b"threesmallpieces");
 }
 
-/// Moves this rank's stripe of its own part to the next rank's part and back, elsewhere: where both sides are segments, a conduit may
-/// have nothing to copy.
+/// Moves this rank's stripe of its own part to the next rank's part and back, elsewhere: between two
+/// segments, a conduit may have nothing to copy.
 fn between_parts(endpoint: &Endpoint, region: RegionId, rank: Rank, stripe: u64) {
     let next = Rank((rank.0 + 1) % endpoint.layout().ranks());
     let (first, half) = (u64::from(rank.0) * stripe, stripe as usize / 2);
@@ -238,7 +238,7 @@ fn alone(fabric: &dyn Fabric) {
     });
 }
 
-/// Goal: what does not fit is refused, with the numbers, and the room of what has gone is used again.
+/// Goal: a part without room is refused, with the numbers, and the room of a detached one is reused.
 fn rooms(fabric: &dyn Fabric) {
     const PART: u64 = SEGMENT_BYTES / 4;
     let region = |index: u16| RegionId(RegionId::FURTHER.0 + index);

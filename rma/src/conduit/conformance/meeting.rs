@@ -195,7 +195,7 @@ unsafe impl Combiner for Compose {
     }
 }
 
-/// Every pattern with blocks of so many bytes, by slices and by vectors, against a plain model.
+/// Runs every pattern with blocks of `bytes` bytes, by slices and by vectors, against a plain model.
 fn check_collectives(team: &Arc<Team>, round: u64, bytes: usize) {
     let (me, size) = (team.me(), team.size());
     let root = (round % u64::from(size)) as u32;

@@ -41,7 +41,7 @@ pub fn cases() -> Vec<Case> {
 /// Runs every case.
 ///
 /// # Panics
-/// When a case fails.
+/// If a case fails.
 pub fn run(fabric: &dyn Fabric) {
     run_those(fabric, cases());
 }
@@ -49,7 +49,7 @@ pub fn run(fabric: &dyn Fabric) {
 /// Runs some of the [`cases`], but for those that a fabric leaves out.
 ///
 /// # Panics
-/// When a case fails.
+/// If a case fails.
 pub fn run_those(fabric: &dyn Fabric, cases: impl IntoIterator<Item = Case>) {
     for (name, case) in cases {
         match fabric.excluded(name) {
@@ -159,7 +159,7 @@ impl Job {
     }
 }
 
-/// Bytes that tell where they belong: every position and every salt gives others.
+/// Returns bytes that identify their place: every position and every salt gives others.
 fn pattern(salt: u64, bytes: usize) -> Vec<u8> {
     let at = |index: usize| {
         ((index as u64).wrapping_mul(0x9E37_79B9).wrapping_add(salt.wrapping_mul(31)) >> 3) as u8

@@ -62,7 +62,7 @@ struct Counters {
 pub struct Count(Box<[Counters]>);
 
 impl Count {
-    /// For a job of so many peers.
+    /// Counts for a job of this many peers.
     pub fn new(peers: u32) -> Self {
         Self((0..peers).map(|_| Counters::default()).collect())
     }

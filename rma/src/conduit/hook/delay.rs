@@ -1,7 +1,7 @@
 //! Delivers later, as a link of some latency and bandwidth would.
 //!
-//! Everything is sent at once and held by its receiver: what the inner conduit promises about order, room and
-//! loans holds as it is. The time counts from the poll that takes a message in. The bytes of a long message
+//! Everything is sent at once and held by its receiver: the inner conduit's promises about order, room and
+//! loans hold unchanged. The time counts from the poll that takes a message in. The bytes of a long message
 //! are in place when it is taken in, and so may be seen before its handler runs, as those of a put may. The
 //! end of a one-sided operation is reported later.
 
@@ -54,7 +54,7 @@ enum DelayPath {
 }
 
 impl DelayPath {
-    /// When something of so many bytes that a peer has sent, and that has been taken in now, begins its way.
+    /// Returns the start of the transfer of bytes that a peer has sent, and that have been taken in now.
     fn begin(&mut self, from: Peer, bytes: usize) -> Instant {
         match self {
             Self::Switch(switch) => switch.up(from, bytes),
@@ -62,7 +62,7 @@ impl DelayPath {
         }
     }
 
-    /// When it is to be delivered: asked when it begins.
+    /// Time of its delivery: asked when it begins.
     fn due(&mut self, from: Peer, bytes: usize, begin: Instant) -> Instant {
         match self {
             Self::Switch(switch) => switch.down(bytes, begin),
@@ -103,7 +103,7 @@ struct State {
     requests: usize,
     /// Current time of the alarm.
     alarm: Option<Instant>,
-    /// Peers that broke the protocol by what was delivered late: the inner conduit does not know.
+    /// Peers that broke the protocol by a message that was delivered late: the inner conduit does not know.
     ended: BTreeSet<Peer>,
 }
 
@@ -189,7 +189,7 @@ impl Delay {
     /// Puts such links between this peer and all others.
     ///
     /// # Errors
-    /// When the system refuses descriptors.
+    /// If the system refuses descriptors.
     pub fn new(inner: Arc<dyn Conduit>, link: Link) -> Result<Self> {
         Self::over(inner, DelayPath::Links(link, BTreeMap::new()))
     }
@@ -197,16 +197,17 @@ impl Delay {
     /// Puts a switch between this peer's node and all others.
     ///
     /// # Errors
-    /// When the system refuses descriptors.
+    /// If the system refuses descriptors.
     pub fn switched(inner: Arc<dyn Conduit>, switch: Switch) -> Result<Self> {
         Self::over(inner, DelayPath::Switch(switch))
     }
 
-    /// Delivers each message up to so much later, by times that this seed draws: what peers send at the same time overtakes what others send.
-    /// The same number of messages has the same times; which of them gets which depends on what the system does.
+    /// Delivers each message up to this much later, by random times of this seed: messages of different peers
+    /// overtake each other. The same number of messages has the same times; their assignment depends on the
+    /// system.
     ///
     /// # Errors
-    /// When the system refuses descriptors.
+    /// If the system refuses descriptors.
     pub fn drawn(inner: Arc<dyn Conduit>, most: Duration, seed: u64) -> Result<Self> {
         Self::over(inner, DelayPath::Drawn(most, SplitMix(seed)))
     }
@@ -235,7 +236,7 @@ impl Delay {
         Ok(())
     }
 
-    /// Delivers what is due; returns how much.
+    /// Delivers due messages; returns their number.
     fn deliver_due(&self, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
         let mut count = 0;
         while count < POLL_MESSAGES {
@@ -421,8 +422,8 @@ mod tests {
     use super::*;
     use crate::address::Layout;
 
-    /// Goal: whatever passes others on its way, what comes of one peer is delivered in the order in which it came: a short message behind
-    /// a long one of the same peer waits for it, one of another peer does not.
+    /// Goal: whatever overtakes it, messages of one peer are delivered in the order of arrival: a short
+    /// message behind a long one of the same peer waits for it, one of another peer does not.
     #[test]
     fn what_comes_of_one_peer_stays_in_order() {
         let layout = Layout::blocks(3, 3);

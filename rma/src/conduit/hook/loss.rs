@@ -48,16 +48,16 @@ impl Loss {
     /// Loses nothing at first.
     ///
     /// # Errors
-    /// When the system refuses a descriptor.
+    /// If the system refuses a descriptor.
     pub fn new() -> Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| RmaError::system("create a descriptor (eventfd)", e))?;
         Ok(Self { state: Mutex::default(), bell })
     }
 
-    /// Loses so many millionths of all attempts but those to reply, for which a conduit always has room: they
-    /// are [`Sent::Busy`], and made again after the next poll, as one that meets a lossy link below is. The
-    /// losses follow from the seed and the number of the attempt.
+    /// Loses this many millionths of all attempts but those to reply, for which a conduit always has room:
+    /// they are [`Sent::Busy`], and retried after the next poll, as over a lossy link. The losses follow from
+    /// the seed and the number of the attempt.
     ///
     /// # Errors
     /// As of [`new`](Self::new).
@@ -70,7 +70,7 @@ impl Loss {
         Ok(loss)
     }
 
-    /// From now on a peer is lost: a poll says so once, sending to it fails, what comes from it is dropped.
+    /// From now on a peer is lost: a poll reports it once, sending to it fails, and its messages are dropped.
     /// Wakes sleeping threads.
     pub fn lose(&self, peer: Peer) {
         let mut state = self.lock();

@@ -75,7 +75,8 @@ pub trait Hook: Send + Sync {
         Ok(Sent::Accepted)
     }
 
-    /// Sends a message that was admitted; `lent`: where its payload lies, and stays until it is given back. None: no room now.
+    /// Sends an admitted message; `lent`: the memory of its payload, which stays until it is given back.
+    /// None: no room now.
     ///
     /// # Errors
     /// The error for the sender.
@@ -135,7 +136,7 @@ impl<H: Hook> Hooked<H> {
     /// Puts a hook around a conduit.
     ///
     /// # Errors
-    /// When the system refuses descriptors.
+    /// If the system refuses descriptors.
     pub fn new(inner: Arc<dyn Conduit>, hook: Arc<H>) -> Result<Self> {
         let both = hook.descriptor().map(|own| either([inner.wait_descriptor(), own])).transpose()?;
         Ok(Self { inner, hook, both })

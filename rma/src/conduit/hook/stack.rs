@@ -22,16 +22,16 @@ const RATE_MIN: u64 = 64 << 10;
 /// The largest part of attempts that is lost, in millionths.
 const LOSS_MAX: u32 = 500_000;
 
-/// One hook, and what it is to do.
+/// One hook, and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
-    /// [`Delay`] by so many microseconds.
+    /// [`Delay`] by this many microseconds.
     Delay(u64),
-    /// [`Delay`] by the time that the bytes take, at so many a second.
+    /// [`Delay`] by the time of the bytes, at this rate a second.
     Rate(u64),
-    /// [`Delay`] by up to so many microseconds, drawn from this seed.
+    /// [`Delay`] by up to this many microseconds, drawn from this seed.
     Jitter(u64, u64),
-    /// [`Loss`] of so many attempts in a million.
+    /// [`Loss`] of this many attempts in a million.
     Loss(u32),
     Count,
     Trace,
@@ -191,7 +191,7 @@ impl Stack {
     /// The conduit of `me` with the hooks around it. Without hooks it is the conduit itself.
     ///
     /// # Errors
-    /// When the system refuses descriptors.
+    /// If the system refuses descriptors.
     pub fn around(&self, conduit: Arc<dyn Conduit>, layout: &Layout, me: Peer) -> Result<Stacked> {
         let (mut conduit, mut counts) = (conduit, Vec::new());
         for choice in self.0.iter().rev() {
@@ -228,7 +228,7 @@ impl Stack {
 mod tests {
     use super::*;
 
-    /// Goal: what is printed is read back as the same, since the processes of a job get it so.
+    /// Goal: the output is read back as the same, since the processes of a job get it so.
     #[test]
     fn stacks_are_written_as_they_are_read() {
         for (text, printed) in [
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is no stack is refused with what may be written.
+    /// Goal: an invalid stack is refused with the valid forms.
     #[test]
     fn errors_say_what_may_be_written() {
         let said = |text: &str| text.parse::<Stack>().unwrap_err().to_string();

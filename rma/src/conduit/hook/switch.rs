@@ -5,8 +5,8 @@
 //! uplink, and when that begins, on its own downlink, and delivers it when the last byte would have arrived.
 //! So all processes of a node share its cable, and a node with many requesters is as slow as a real one; but
 //! a message that waits for another node's uplink does not occupy a downlink. A cable is shared fairly, as
-//! systems do (Linux's `fq_codel`): what fits into one packet takes its time from the others, but does not
-//! wait behind the long messages of other pairs of peers. The switch itself has room for everything.
+//! systems do (Linux's `fq_codel`): a message of one packet takes its time from the others, but does not wait
+//! behind the long messages of other pairs of peers. The switch itself has room for everything.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +35,7 @@ const RATE_MIN: u64 = 1_000_000;
 /// A cable. Written as `1gbit`, `1gbit,50us`, or `50us` where something else holds it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cable {
-    /// Bits a second, each way; none where this is not what makes it slow.
+    /// Bits a second, each way; none if this is not the limit.
     pub bits_per_second: Option<u64>,
     /// Microseconds from one node to another, through the switch.
     pub delay_micros: u64,
@@ -109,7 +109,7 @@ fn take(word: &AtomicU64, earliest: u64, nanos: u64) -> u64 {
 }
 
 impl Switch {
-    /// Bytes of common memory for so many nodes.
+    /// Bytes of common memory for this many nodes.
     pub fn common_bytes(nodes: u32) -> u64 {
         u64::from(nodes) * 2 * size_of::<u64>() as u64
     }
@@ -125,7 +125,7 @@ impl Switch {
         self.taken.atomic_u64((node.0 as usize * 2 + usize::from(is_down)) * size_of::<u64>())
     }
 
-    /// Reserves the way up for a message of so many bytes that has been taken in now; returns when it begins.
+    /// Reserves the uplink for a message that has been taken in now; returns when it begins.
     pub(super) fn up(&self, from: Peer, bytes: usize) -> Instant {
         self.reserve(self.layout.node_of_peer(from), false, bytes, Instant::now())
     }
@@ -157,7 +157,7 @@ impl Switch {
 mod tests {
     use super::*;
 
-    /// Goal: what is printed is read back as the same, and what is no cable says what may be written.
+    /// Goal: the output is read back as the same, and an invalid cable is refused with the valid forms.
     #[test]
     fn cables_are_written_as_they_are_read() {
         for (text, printed) in [
@@ -190,8 +190,8 @@ mod tests {
         (0..3).map(switch).collect()
     }
 
-    /// Goal: what one node sends to two others passes its cable one after the other, and so does what two send to one; between
-    /// other nodes nothing waits. 2000 bytes take 2 ms, and there is 1 ms of delay.
+    /// Goal: messages of one node to two others pass its cable one after the other, and so do those of two to
+    /// one; between other nodes nothing waits. 2000 bytes take 2 ms, and there is 1 ms of delay.
     #[test]
     fn nodes_share_their_cables_and_nothing_else() {
         let bytes = 2000 - OVERHEAD_BYTES;
@@ -211,7 +211,7 @@ mod tests {
         assert!((3.0..60_000.0).contains(&due), "{due}");
     }
 
-    /// Goal: what fits into one packet takes its time from long messages, which it does not wait for.
+    /// Goal: a message of one packet takes its time from long messages, which it does not wait for.
     #[test]
     fn packets_pass_long_messages() {
         let [_, one, two] = &switches()[..] else { unreachable!() };

@@ -78,8 +78,8 @@ fn messages_and_bytes_are_counted_on_both_sides() {
     assert_eq!(counts[1].of(Peer(77)), PeerCounts::default());
 }
 
-/// Goal: a peer that is dropped is reported once by polls, always by sends, and what it sent is not delivered; a thread
-/// that sleeps meanwhile is woken.
+/// Goal: a dropped peer is reported once by polls, always by sends, and its messages are not delivered; a
+/// thread that sleeps meanwhile is woken.
 #[test]
 fn a_peer_is_dropped_when_told() {
     let (zero, one) = network();
@@ -175,7 +175,7 @@ fn messages_come_after_their_time_and_wake_who_sleeps() {
     one.disarm();
 }
 
-/// Goal: what follows many bytes waits for them, as long as the link takes.
+/// Goal: a message behind many bytes waits for them, as long as the link takes.
 #[test]
 fn bytes_take_their_time() {
     let link = Link { latency: Duration::ZERO, bytes_per_second: Some(1 << 20) };

@@ -1,9 +1,9 @@
 //! Connecting queue pairs through librdmacm, where [`IbvOptions::network`](super::IbvOptions) gives addresses: between
 //! subnets of InfiniBand that a router joins, in partitions, and wherever addresses are to decide which card is used.
 //!
-//! The queue pairs stay this conduit's own, and the proof of the job's key stays where it is: before their places the two
-//! sides tell each other, over that tcp connection, a [`Door`]: an address at which a listener of theirs waits, and a token
-//! that is drawn again for every pair of peers. Then
+//! The queue pairs stay this conduit's own, and so does the proof of the job's key: before their places the
+//! two sides exchange, over that tcp connection, a [`Door`]: the address of a listener, and a token that is
+//! drawn again for every pair of peers. Then
 //!
 //! ```text
 //! the peer with the lower number                          the other one
@@ -18,8 +18,8 @@
 //! A sender waits for the other side's `ready`, as without librdmacm. Everything is done by the thread that
 //! polls, as events come; nothing waits. An address is looked for as long as [`LOOKING_MAX`]; an answer is
 //! the business of the other side's kernel, which tells this one to be patient while its process computes;
-//! that it has ended is told by its tcp connection. (Where the daemon ibacm runs, librdmacm asks it for
-//! routes, and waits for what it says.)
+//! that it has ended is told by its tcp connection. (If the daemon ibacm runs, librdmacm asks it for routes,
+//! and waits for the answer.)
 
 #![forbid(unsafe_code)]
 
@@ -112,7 +112,7 @@ pub(super) struct Manager {
     pub(super) channel: Arc<Channel>,
 }
 
-/// A connection, and how far it is.
+/// A connection, and its progress.
 struct Call {
     /// Token expected from the other side.
     token: Token,
@@ -279,7 +279,7 @@ impl IbvConduit {
         }
     }
 
-    /// Takes in what librdmacm has to say.
+    /// Handles librdmacm's events.
     pub(super) fn poll_manager(&self) -> Result<()> {
         let Some(manager) = &self.manager else { return Ok(()) };
         for _ in 0..EVENTS {

@@ -1,4 +1,4 @@
-//! One connection: a queue pair to a peer, what waits for room in it, and what it has in flight.
+//! One connection: a queue pair to a peer, its waiting requests, and those in flight.
 //!
 //! # Completion
 //!
@@ -43,7 +43,7 @@ const COUNT_BITS: u32 = 40;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 const SEND_MARK: u64 = 1 << 63;
 
-/// Locks; what these locks guard is consistent at every step.
+/// Locks; the guarded state is consistent at every step.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -77,7 +77,7 @@ pub(super) struct Connection {
 
 #[derive(Default)]
 struct Sender {
-    /// Requests to the queue pair so far, and how many of them are known to be done.
+    /// Requests to the queue pair so far, and the number known to be done.
     posted: u64,
     done: u64,
     unsignalled: u32,
@@ -111,9 +111,9 @@ pub(super) struct Ended {
 pub(super) enum How {
     /// There.
     Written,
-    /// Here, where they belong.
+    /// Read straight into their place.
     Read,
-    /// In staging memory. They are so many, and belong in the operation's memory from this byte on.
+    /// In staging memory. Their number, and their first byte in the operation's memory.
     Staged(u64, usize),
 }
 
@@ -132,7 +132,7 @@ pub(super) enum OneSided<'a> {
         stays: bool,
     },
     Get(Part),
-    /// A word; what it was, for the beginning of the operation's memory.
+    /// A word; its old value goes to the beginning of the operation's memory.
     Atomic(Atomic),
 }
 
@@ -566,7 +566,7 @@ impl Connection {
         Ok(Posted::At(count))
     }
 
-    /// Credits to be told to the peer, at most so many. Call it with the sender's lock.
+    /// Takes credits to return to the peer, at most `most`. Call it with the sender's lock.
     fn take_owed(&self, most: u32) -> u32 {
         let owed = self.owed.load(Ordering::Relaxed).min(most);
         self.owed.fetch_sub(owed, Ordering::Relaxed);
@@ -694,8 +694,8 @@ impl Connection {
         before + u32::from(credits) <= CREDITS
     }
 
-    /// Sends a last packet whose completion says that everything has arrived. None if nothing was ever sent, or the
-    /// connection is lost; no room is a reason to try again.
+    /// Sends a last packet whose completion means that everything has arrived. None if nothing was ever sent,
+    /// or the connection is lost; no room is a reason to try again.
     pub(super) fn say_goodbye(&self, shared: &Shared) -> Option<u64> {
         let mut sender = lock(&self.sender);
         if sender.posted == 0 || self.lost().is_some() {
@@ -712,7 +712,7 @@ impl Connection {
 }
 
 impl Sender {
-    /// Takes the oldest of what is done; whether it is the last of it.
+    /// Takes the oldest completed flight; returns true if it is the last of its request.
     fn landed(&mut self) -> Option<(Flight, bool)> {
         let is_done = |flight: Option<&Flight>| flight.is_some_and(|flight| flight.last <= self.done);
         if !is_done(self.flights.front()) {

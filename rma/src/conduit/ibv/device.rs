@@ -130,7 +130,7 @@ fn select(
     }
 }
 
-/// Why no device can be used, and what to do, in one line.
+/// Returns the reason why no device can be used, and the remedy, in one line.
 fn why_none(devices: &[DeviceState], usable: &[String]) -> String {
     let each = devices.iter().map(|state| {
         let reason = if !usable.contains(&state.name) {
@@ -191,13 +191,13 @@ pub(super) fn choose(options: &IbvOptions, index: usize) -> Result<Chosen> {
     })
 }
 
-/// READs and atomic updates that a connection has room for, where the device could have so many: what cards have, which is
-/// enough to hide the way there and back. More would cost every queue pair memory.
+/// READs and atomic updates that a connection has room for, if the device has as many: the usual number of
+/// cards, which hides the round trip. More would cost every queue pair memory.
 fn reads(limit: i32) -> u8 {
     limit.clamp(1, 16) as u8
 }
 
-/// The code of the path's MTU: what the port has, or less if that is wished.
+/// Returns the code of the path's MTU: the port's, or less on request.
 fn mtu(port: &PortAttr, wished: Option<u32>) -> Result<i32, String> {
     let Some(wished) = wished else { return Ok(port.active_mtu) };
     let code = match wished {
@@ -317,7 +317,8 @@ mod tests {
         select(&devices_in(folder.path()), &usable, wish.0, wish.1, index)
     }
 
-    /// Goal: what a cluster's machines usually have is used without a setting, and the same on all of them.
+    /// Goal: the usual devices of a cluster's machines are used without a setting, and the same on all of
+    /// them.
     #[test]
     fn the_fabric_is_taken_before_the_storage_network() {
         let any = (None, None);
@@ -355,7 +356,7 @@ mod tests {
         assert!(selected(&one, (None, Some(1)), 0).unwrap_err().contains("ibv.port"));
     }
 
-    /// Goal: without a device that can be used, one line says why and what to do.
+    /// Goal: without a usable device, one line gives the reason and the remedy.
     #[test]
     fn what_is_missing_is_said() {
         let any = (None, None);

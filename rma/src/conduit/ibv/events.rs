@@ -9,7 +9,7 @@
 use super::verbs::types::number::*;
 use std::ffi::c_int;
 
-/// An event, with what it is about.
+/// An event, with its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// A queue pair, by its number.

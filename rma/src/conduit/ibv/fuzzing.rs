@@ -8,7 +8,7 @@ use crate::conduit::wire::frame;
 use crate::conduit::wire::fuzzing::tcp_frame;
 use crate::fuzzing::words;
 
-/// A packet with its number, and its first eight bytes as what comes with a WRITE: immediate data and a length.
+/// A packet with its number, and its first eight bytes as those of a WRITE: immediate data and a length.
 pub fn ibv_packet(bytes: &[u8]) {
     if let Some((_, packet)) = Number::split(bytes) {
         if AccessNotice::is(packet) {

@@ -88,7 +88,7 @@ pub(super) fn part(operation: u64) -> Part {
     Part { operation, at: 0, bytes: 8, here: std::ptr::null_mut() }
 }
 
-/// Asks until a fair get has been done, so that what comes after it is about something else.
+/// Polls until a fair get has been done, so that later events are about something else.
 pub(super) fn fair_get(name: &str, [a, b]: [&IbvConduit; 2], [attacker, victim]: [&Victim; 2]) {
     let place = Place { owner: Peer(1), region: RegionId::SEGMENT, offset: 0 };
     let begun = Instant::now();

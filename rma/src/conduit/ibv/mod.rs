@@ -2,12 +2,12 @@
 //! provider for (DRust §4.2.1 and §5; DArray §4.5).
 //!
 //! * `verbs`: libibverbs as objects, found at run time, and all `unsafe`. `device`: which card, port and address.
-//! * `notice`: what peers tell each other to set connections up, over a tcp connection that proves the job's key. `cm`: through
-//!   librdmacm, in a `network` of addresses.
-//! * `events`: what the device says about itself.
-//! * `connecting`: making connections; `receive`: what completions bring.
+//! * `notice`: the peers' exchange for setting up connections, over a tcp connection that proves the job's
+//!   key. `cm`: through librdmacm, in a `network` of addresses.
+//! * `events`: events of the device itself.
+//! * `connecting`: making connections; `receive`: handling completions.
 //! * `connection`: sending, credits, regions; `packet`: the bytes.
-//! * `shared`: what all connections have in common, among it registered memory (see `conduit::oneside`).
+//! * `shared`: the state common to all connections, with registered memory (see `conduit::oneside`).
 //!
 //! # What travels how
 //!
@@ -29,16 +29,15 @@
 //! memory is copied: to staging memory, or by the post if it is little.
 //!
 //! Regions are registered when the first peer wants them, as far as they are attached, and an agent's blocks
-//! also when another agent first lets it write into its own: they are sent from then on. Registered pages are
+//! also when another agent first lets it write into its own: it then sends from them. Registered pages are
 //! locked in memory. If the system does not let this process lock so many, the device is asked to do without
 //! (on-demand paging); if it cannot, [`RmaError::LockedMemory`] says what to do.
 //!
 //! # Words
 //!
-//! A transfer is divided into packets of the connection's MTU, counted from where it begins. If that is
-//! within an aligned word, a put or get of more than a packet beside another access to the same bytes may
-//! leave a word half old and half new, as was seen on Soft-RoCE; for transfers that begin at a word, none
-//! was.
+//! A transfer is divided into packets of the connection's MTU, counted from its beginning. If that is within
+//! an aligned word, a put or get of more than a packet beside another access to the same bytes may leave a
+//! word half old and half new, as was seen on Soft-RoCE; for transfers that begin at a word, none was.
 //!
 //! # Which card, and how peers are found
 //!
@@ -52,10 +51,11 @@
 //!
 //! # Loss
 //!
-//! Messages are numbered, because Soft-RoCE (Linux 6.1), where it sends again what was lost, was seen to deliver one twice:
-//! it is dropped; one that is missing is a loss. (A WRITE that such a device repeats cannot be told from the first.) What a
-//! device says about itself is read every now and then, and soon when it wakes a thread that sleeps: one that has failed is the
-//! loss of all peers, a queue pair that has failed that of its peer, both with the device's name and port.
+//! Messages are numbered, because Soft-RoCE (Linux 6.1), when it retransmits, was seen to deliver one twice:
+//! the second is dropped; a missing one is a loss. (A WRITE that such a device repeats cannot be told from
+//! the first.) Events of a device are read every now and then, and soon when it wakes a sleeping thread: a
+//! failed device is the loss of all peers, a failed queue pair that of its peer, both with the device's name
+//! and port.
 //!
 //! The end of a process is seen at once, by the end of its tcp connection; a network that is cut, after
 //! `retries` times `timeout` with something in flight, else as the tcp conduit sees it. Access outside of
@@ -139,7 +139,7 @@ pub const MEDIUM_BYTES_MAX: usize = PACKET_BYTES_MAX - HEAD_BYTES_MAX - 64;
 /// Most payload bytes of a long message. Staging memory has room for two.
 pub const LONG_BYTES_MAX: usize = 4 << 20;
 
-/// Most bytes that are ever sent inline: what is worth a copy by the processor.
+/// Most bytes that are ever sent inline: as many as are worth a copy by the processor.
 const INLINE_MAX: usize = 512;
 
 /// Most messages that one poll delivers, so that other conduits get their turn.
@@ -148,14 +148,14 @@ const POLL_MESSAGES: usize = 64;
 /// Completions taken from the device at once.
 const COMPLETIONS: usize = 16;
 
-/// A look at the tcp connections costs a system call, and what it finds is rare: a peer that wants to be
+/// A look at the tcp connections costs a system call, and rarely finds something: a peer that wants to be
 /// connected, or has ended. One poll in this number looks, for threads that poll all the time, and the first
 /// of some polls after each tick of the clock.
 const POLLS_PER_BOOTSTRAP: u32 = 1024;
 const POLLS_PER_TICK: u32 = 32;
 
-/// A look at what the device says about itself costs one, too, and is rarely worth it. A sleeping thread is
-/// woken by it: a poll after a sleep counts as many, so that it is looked at soon.
+/// A look at the device's events costs one, too, and is rarely worth it. A sleeping thread is woken by it: a
+/// poll after a sleep counts as many, so that it is looked at soon.
 const POLLS_PER_EVENTS: u32 = 4096;
 const POLLS_PER_SLEEP: u32 = 256;
 
@@ -356,7 +356,7 @@ impl IbvConduit {
         RmaError::PeerLost { peer, who, during: during.into(), reason }
     }
 
-    /// Takes in what the device says about itself.
+    /// Handles the device's events.
     fn poll_events(&self) -> Result<()> {
         let context = &self.shared.chosen.context;
         let port = self.shared.chosen.route.port;

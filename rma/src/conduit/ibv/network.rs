@@ -41,7 +41,7 @@ impl Network {
         mine
     }
 
-    /// That none of a machine's addresses is in it, and what there is.
+    /// Describes that none of a machine's addresses is in it, and lists them.
     pub(super) fn why_none(&self, interfaces: &[(String, IpAddr)]) -> String {
         let there = interfaces.iter().filter(|(_, address)| !is_link_local(*address));
         let there: Vec<_> = there.map(|(name, address)| format!("{address} ({name})")).collect();

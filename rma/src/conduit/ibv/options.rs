@@ -7,8 +7,8 @@ use crate::error::{Result, RmaError};
 
 /// The choices of an [`IbvConduit`](super::IbvConduit). The defaults suit every device; the settings `ibv.*`
 /// of a job override those that the user may know better: the route, and the network's treatment of packets.
-/// The size of packets follows the ports, where a network whose paths take less is told so; the lengths of
-/// queues and what is sent inline are for tests.
+/// The size of packets follows the ports, and is set if a network's paths take less; the lengths of queues
+/// and the inline bytes are for tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IbvOptions {
     /// The device by name (`ibv_devinfo -l` prints them); none: an active one, InfiniBand before Ethernet and the faster
@@ -21,13 +21,13 @@ pub struct IbvOptions {
     /// Network of the addresses among which librdmacm connects; none: without librdmacm. Its device and port
     /// are those of the address that this node has in it, and `gid` does not count. The same for all nodes.
     pub network: Option<Network>,
-    /// Bytes of a packet on the wire; none: what both ports have.
+    /// Bytes of a packet on the wire; none: the ports' common maximum.
     pub mtu: Option<u32>,
     /// Most requests in flight on a connection.
     pub depth: u32,
     /// Receive slots, of 8 KiB each, for all connections together.
     pub receive_slots: u32,
-    /// Most bytes sent inline, if the device takes so many; at most 512.
+    /// Most bytes sent inline, as far as the device allows; at most 512.
     pub inline: u32,
     /// Inline messages that go without a completion of their own before one has one.
     pub signal_interval: u32,
@@ -35,8 +35,8 @@ pub struct IbvOptions {
     pub timeout: u8,
     /// Number of times an unacknowledged packet is sent again before the peer is lost (0 to 7).
     pub retries: u8,
-    /// The service level of every packet (0 to 15; on Ethernet its priority), by which switches keep kinds of traffic apart;
-    /// none: what librdmacm finds out, or 0.
+    /// The service level of every packet (0 to 15; on Ethernet its priority), by which switches keep kinds of
+    /// traffic apart; none: librdmacm's choice, or 0.
     pub service_level: Option<u8>,
     /// The traffic class of every packet that has a global route (RoCE v2: the type of service in its IP header); none: as
     /// above.
@@ -51,7 +51,8 @@ impl IbvOptions {
     /// Reads the settings `ibv.*` of a job; the rest is as in the default.
     ///
     /// # Errors
-    /// [`RmaError::Usage`] for what is out of range or no network: a table of settings with limits does not let it pass.
+    /// [`RmaError::Usage`] for a value out of range or an invalid network: a table of settings with limits
+    /// does not let it pass.
     pub fn read(options: &dyn Options) -> Result<Self> {
         let usual = Self::default();
         let network = options.text("ibv.network").map(|text| {

@@ -1,5 +1,5 @@
 //! Packets in the SENDs of a connection. Pure. Each begins with its number, four bytes, among all messages of
-//! the connection ([`Number`] says what for). Then follows a [`frame`](super::super::wire::frame), with the
+//! the connection (see [`Number`] for its use). Then follows a [`frame`](super::super::wire::frame), with the
 //! payload of a medium message behind it (that of a long one was written to its place before), or an
 //! [`AccessNotice`](crate::conduit::oneside::AccessNotice) about regions.
 //!
@@ -37,8 +37,8 @@ pub(super) const IMMEDIATE_CREDITS_MAX: u32 = (1 << CREDIT_BITS) - 1;
 pub(super) const NUMBER_BYTES: usize = 4;
 
 /// A message's place in the order of its connection. A reliable connection delivers all messages once and in
-/// order; Soft-RoCE, where it sends again what was lost, may deliver one twice (its requester and its
-/// completer race for the packet to begin with).
+/// order; Soft-RoCE, when it retransmits, may deliver one twice (its requester and its completer race for the
+/// packet to begin with).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
     /// All of it.
@@ -54,12 +54,12 @@ pub(super) enum Order {
     Next,
     /// One that has come before.
     Again,
-    /// One before which others are missing.
+    /// A message whose predecessors are missing.
     Gap,
 }
 
 impl Number {
-    /// The number of a packet, and what follows it; none when it is too short.
+    /// Splits a packet into its number and the rest; none if it is too short.
     pub(super) fn split(packet: &[u8]) -> Option<(Self, &[u8])> {
         let (number, rest) = packet.split_first_chunk::<NUMBER_BYTES>()?;
         Some((Self::Whole(u32::from_le_bytes(*number)), rest))
@@ -109,8 +109,8 @@ pub(super) fn complete(immediate: u32, credits: u32, number: u32) -> u32 {
     immediate | credits << (INDEX_BITS + NOTE_BITS) | number << (32 - ORDER_BITS)
 }
 
-/// The frame of the message that came as immediate data, with so many bytes, and its length. Any number means something;
-/// whether it may be is decided as for other frames.
+/// Returns the frame of the message that came as immediate data, with `bytes` bytes, and its length. Any
+/// number means something; whether it may be is decided as for other frames.
 pub(super) fn expand(immediate: u32, bytes: u32, me: Peer) -> ([u8; HEAD_BYTES_MAX], usize) {
     let index = immediate & ((1 << INDEX_BITS) - 1);
     let note = immediate >> INDEX_BITS & ((1 << NOTE_BITS) - 1);

@@ -18,7 +18,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 impl IbvConduit {
-    /// One completion; returns how many messages were delivered and one-sided operations ended.
+    /// Handles one completion; returns the number of messages delivered and one-sided operations ended.
     pub(super) fn handle(&self, completion: &Completion, sink: &dyn Sink, traffic: Traffic) -> Result<usize> {
         let counts = &self.shared.counts;
         if let Some((peer, low)) = sent_by(completion.wr_id) {
@@ -212,7 +212,7 @@ impl IbvConduit {
         Ok(1)
     }
 
-    /// Delivers requests that were parked, oldest first, up to one that `traffic` leaves where it is.
+    /// Delivers parked requests, oldest first, up to one that `traffic` leaves in place.
     pub(super) fn deliver_parked(&self, sink: &dyn Sink, traffic: Traffic, room: usize) -> Result<usize> {
         let mut count = 0;
         for connection in self.known_connections() {
@@ -253,8 +253,8 @@ impl IbvConduit {
         }
     }
 
-    /// The next completion, in the order of the device; none at the moment. The device is asked if `look` says so, which says
-    /// afterwards whether it may have more than it has given.
+    /// The next completion, in the order of the device; none at the moment. The device is asked if `look` is
+    /// true, which tells afterwards if it may have more.
     pub(super) fn next_completion(&self, look: &mut bool) -> Result<Option<Completion>> {
         let inbox = &mut *lock(&self.inbox);
         if inbox.is_empty() && *look {

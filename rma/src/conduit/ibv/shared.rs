@@ -116,8 +116,9 @@ impl Counts {
 /// Connections for whose requests all the completion queue has room at once.
 const CONNECTIONS_FULL: u32 = 64;
 
-/// Entries of the completion queue, which must never overflow, and how many completions of requests may be in flight in
-/// it. Beside these, every receive slot may complete, and every connection has some packets that are no messages.
+/// Returns the entries of the completion queue, which must never overflow, and the number of completions of
+/// requests that may be in flight in it. Beside these, every receive slot may complete, and every connection
+/// has some packets that are no messages.
 fn queue_sizes(slots: u32, depth: u32, peers: u32, completions_max: u32) -> (u32, u64) {
     let others = u64::from(slots) + 2 * u64::from(peers);
     let wanted = others + u64::from(depth) * u64::from(peers.min(CONNECTIONS_FULL));
@@ -134,7 +135,7 @@ pub(super) struct Shared {
     pub(super) counts: Counts,
     /// Packets and replies that wait for room, on all connections together.
     pub(super) waiting: AtomicUsize,
-    /// The device has said that its port is down.
+    /// The device has reported its port as down.
     pub(super) port_is_down: AtomicBool,
     /// Most requests in flight on one connection.
     pub(super) depth: u32,
@@ -179,7 +180,7 @@ impl Shared {
         })
     }
 
-    /// Why a request has failed: what the library says, and what the device has said about the port.
+    /// Describes why a request has failed: the library's text, and the device's last report about the port.
     pub(super) fn explain(&self, status: i32) -> String {
         let said = self.queues.explain(status);
         if self.port_is_down.load(Ordering::Acquire) {
@@ -197,7 +198,8 @@ impl Shared {
     /// The answer to a peer that wants access to a region: registers it the first time.
     ///
     /// # Errors
-    /// When the device or the locked-memory limit refuses the registration: this process cannot do what it is there for.
+    /// If the device or the locked-memory limit refuses the registration: this process cannot do what it is
+    /// there for.
     pub(super) fn answer(&self, sink: &dyn Sink, from: Peer, name: Name) -> Result<AccessNotice> {
         let Some(registration) = self.registration(sink, from, name)? else {
             return Ok(AccessNotice::Refusal(name));
@@ -248,8 +250,8 @@ impl Shared {
     }
 
     /// Returns the place of bytes in an own segment, registered, if they are in one. Few bytes are copied
-    /// sooner than looked for. Locked memory that peers need goes before: where the limit would leave less
-    /// than was taken, bytes are copied.
+    /// sooner than looked for. Locked memory that peers need comes first: if the limit would leave less than
+    /// was taken, bytes are copied.
     pub(super) fn in_own_segment(
         &self,
         address: *const u8,

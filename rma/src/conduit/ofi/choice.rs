@@ -1,7 +1,7 @@
 //! Choice of libfabric's provider for a job. Pure.
 //!
-//! By itself a job takes only what drives a network card, because that is what libfabric is better at than
-//! sockets are: [`AUTOMATIC`]. Providers over sockets or shared memory are taken when named. Some are never
+//! By itself a job takes only providers that drive a network card, because that is where libfabric is better
+//! than sockets: [`AUTOMATIC`]. Providers over sockets or shared memory are taken when named. Some are never
 //! taken ([`is_never`]): `sockets` is given up by its authors, and `ofi_rxd` makes messages of datagrams,
 //! which loses to tcp in every way.
 
@@ -16,7 +16,7 @@ pub(super) const AUTOMATIC: [&str; 5] = ["cxi", "efa", "opx", "psm3", "verbs"];
 pub(super) trait Offered {
     /// The provider, such as `verbs;ofi_rxm`.
     fn provider(&self) -> &str;
-    /// Its own address, where it has one of the kind that nodes have.
+    /// Its own address, if it has one of the kind that nodes have.
     fn address(&self) -> Option<IpAddr>;
 }
 
@@ -30,8 +30,8 @@ fn is_called(provider: &str, name: &str) -> bool {
     provider == name || provider.split_once(';') == Some((name, "ofi_rxm"))
 }
 
-/// The first of the wished providers that there is (or of the automatic ones, where none is wished), at this address if it
-/// has several.
+/// Returns the first available of the wished providers (or of the automatic ones, if none is wished), at this
+/// address if it has several.
 pub(super) fn choose<'a, O: Offered>(offers: &'a [O], wished: &[String], address: IpAddr) -> Option<&'a O> {
     let of = |name: &str| {
         let exact = offers.iter().filter(move |offer| offer.provider() == name);

@@ -1,10 +1,11 @@
-//! One connection: what a side sends to a peer and has from it.
+//! One connection: a side's sending and receiving state for a peer.
 //!
 //! # Numbers
 //!
-//! Packets are numbered when they are accepted, and sent at once if there is room, otherwise from a queue. A long message whose
-//! payload is written takes its number first and its packet goes when the payload is in place: packets behind it wait at the
-//! receiver. Each packet says what its sender has taken in, and one goes alone where nothing else does.
+//! Packets are numbered when they are accepted, and sent at once if there is room, otherwise from a queue. A
+//! long message whose payload is written takes its number first and its packet goes when the payload is in
+//! place: packets behind it wait at the receiver. Each packet carries the sender's count of packets taken in,
+//! and one goes alone if no other does.
 //!
 //! # Room
 //!
@@ -533,7 +534,7 @@ impl Connection {
         number.wrapping_sub(sender.acknowledged) < WINDOW
     }
 
-    /// Sends a packet, with what has been taken in until now; false: no room.
+    /// Sends a packet, with the count taken in until now; false: no room.
     fn post(&self, shared: &Shared, packet: &mut [u8]) -> Result<bool> {
         let Some(way) = self.way.get() else { return Ok(false) };
         // Taken back before the look, so that what comes meanwhile is acknowledged again.

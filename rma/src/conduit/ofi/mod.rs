@@ -2,19 +2,19 @@
 //! Omni-Path (`opx`, `psm3`), and InfiniBand (`verbs`).
 //!
 //! * `fabric`: libfabric as objects, found at run time, and all `unsafe`. `choice`: which of its providers.
-//! * `notice`: what peers tell each other to begin with, over a tcp connection that proves the job's key; `connecting`.
-//! * `connection`: sending, credits; `packet`: the bytes; `window`: their order; `receive`: what completions bring.
-//! * `shared`: what all connections have in common, among it registered memory (see `conduit::oneside`).
+//! * `notice`: the peers' first exchange, over a tcp connection that proves the job's key; `connecting`.
+//! * `connection`: sending, credits; `packet`: the bytes; `window`: their order; `receive`: handling
+//!   completions.
+//! * `shared`: the state common to all connections, with registered memory (see `conduit::oneside`).
 //! * `truth`: whether a write that has completed is visible. `wire`: where tests put a bad network.
 //!
 //! # What is asked of a provider, and what is not
 //!
 //! Unconnected reliable endpoints (`FI_EP_RDM`) with messages and one-sided access, used by any thread. No
-//! order is asked for: packets have numbers of ours and are put in order on arrival, within a window. No
-//! completion is believed that a provider may give early: a packet has come when its receiver says so, and a
-//! write is visible when it completes with `FI_DELIVERY_COMPLETE` where a trial shows that to be true
-//! (`truth`), and where it is not, the bytes travel in packets. libfabric moves bytes within its own calls:
-//! as a rule nothing arrives unless a thread of the process polls.
+//! order is asked for: packets have numbers of ours and are put in order on arrival, within a window.
+//! Completions that a provider may give early are not trusted: a packet has come when its receiver says so,
+//! and a write is visible when it completes with `FI_DELIVERY_COMPLETE` if a trial shows that to be true
+//! (`truth`), and if not, the bytes travel in packets.
 //!
 //! | operation | requests |
 //! |---|---|
@@ -113,7 +113,7 @@ pub const MEDIUM_BYTES_MAX: usize = PACKET_BYTES_MAX - HEAD_BYTES_MAX - 64;
 /// Most payload bytes of a long message. Staging memory has room for two.
 pub const LONG_BYTES_MAX: usize = 4 << 20;
 
-/// Most bytes that are handed over without a completion: what is worth another copy.
+/// Most bytes that are handed over without a completion: as many as are worth another copy.
 const INJECT_MAX: usize = 2048;
 
 /// Requests in flight in all, and writes and reads on one connection.
@@ -129,7 +129,7 @@ const POLL_MESSAGES: usize = 64;
 /// Completions taken from the port at once.
 const COMPLETIONS: usize = 16;
 
-/// A look at the tcp connections costs a system call, and what it finds is rare (see `ibv`).
+/// A look at the tcp connections costs a system call, and rarely finds something (see `ibv`).
 const POLLS_PER_BOOTSTRAP: u32 = 1024;
 const POLLS_PER_TICK: u32 = 32;
 
@@ -139,7 +139,7 @@ const REPLIES_WAITING_MAX: usize = 32;
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
-/// The longest sleep where a provider cannot wake.
+/// The longest sleep if a provider cannot wake.
 const SLEEP_WITHOUT_DESCRIPTOR: Duration = Duration::from_millis(1);
 
 /// Timeout of a conduit that is dropped without being closed, for peers that may never look.

@@ -19,7 +19,7 @@ use crate::conduit::oneside::{self, words_of};
 const HELLO: u8 = 1;
 const READY: u8 = 2;
 
-/// Most bytes of a hello, of which a notice has the first or more.
+/// Most bytes of a hello; a notice has the first or more.
 const HELLO_BYTES_MAX: usize = 1024;
 const PART_BYTES_MAX: usize = 48;
 
@@ -65,7 +65,7 @@ impl Hello {
 /// Notice of one side to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// A part of a [`Hello`] of so many bytes.
+    /// A part of a [`Hello`] of `total` bytes.
     Hello { total: u16, at: u16, part: Vec<u8> },
     /// That it knows the other side.
     Ready,

@@ -6,7 +6,8 @@ use crate::error::Result;
 /// The choices of an [`OfiConduit`](super::OfiConduit).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfiOptions {
-    /// Providers by name (`fi_info -l` lists them), of which the first is taken that there is; none: one that drives a card.
+    /// Providers by name (`fi_info -l` lists them), of which the first available one is taken; none: one that
+    /// drives a card.
     pub providers: Vec<String>,
     /// Faults of a simulated bad network.
     #[cfg(test)]

@@ -7,8 +7,9 @@
 //! | 12 | 4 | the packet's number among all packets of this pair and direction; of an acknowledgement alone: zero |
 //! | 16 | 4 | how many packets of the receiver's this sender has taken in, as a number: those before it |
 //!
-//! A network may reorder packets and deliver them again. Numbers put that right ([`window`](super::window)); what was taken in
-//! says what has come, whatever a provider means by its completions.
+//! A network may reorder packets and deliver them again. Numbers restore the order
+//! ([`window`](super::window)); the count taken in shows the arrivals, whatever a provider means by its
+//! completions.
 //!
 //! | first byte of the body | what |
 //! |---|---|

@@ -71,7 +71,7 @@ impl OfiConduit {
         Ok(count)
     }
 
-    /// While closing: ends of packets are noted, and what comes is acknowledged and kept for later polls.
+    /// While closing: ends of packets are noted, and arrivals are acknowledged and kept for later polls.
     pub(super) fn take_while_closing(&self) -> Result<()> {
         self.post_slots()?;
         let mut look = true;
@@ -86,8 +86,8 @@ impl OfiConduit {
         self.acknowledge()
     }
 
-    /// The next completion; none at the moment. The port is asked if `look` says so, which says afterwards whether it may have
-    /// more.
+    /// The next completion; none at the moment. The port is asked if `look` is true, which tells afterwards
+    /// if it may have more.
     fn next_event(&self, look: &mut bool) -> Result<Option<Event>> {
         let inbox = &mut *lock(&self.inbox);
         if inbox.events.is_empty() && *look {
@@ -112,7 +112,7 @@ impl OfiConduit {
         Ok(())
     }
 
-    /// One completion; returns how many messages were delivered and operations ended.
+    /// Handles one completion; returns the number of messages delivered and operations ended.
     fn handle(&self, event: &Event, receiver: Option<(&dyn Sink, Traffic)>) -> Result<usize> {
         match event.number {
             Some(number) if number < self.shared.wire.requests => match self.shared.end(number) {
@@ -487,7 +487,7 @@ impl OfiConduit {
         Ok(1)
     }
 
-    /// Delivers requests that were parked, oldest first, up to one that `traffic` leaves where it is.
+    /// Delivers parked requests, oldest first, up to one that `traffic` leaves in place.
     pub(super) fn deliver_parked(&self, sink: &dyn Sink, traffic: Traffic, room: usize) -> Result<usize> {
         let mut count = 0;
         for connection in self.known_connections() {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vgas_shm::{Mapping, Span};
 
-/// Locks; what these locks guard is consistent at every step.
+/// Locks; the guarded state is consistent at every step.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -72,7 +72,7 @@ impl Counts {
     }
 }
 
-/// A request in flight, and what it holds.
+/// A request in flight, and its resources.
 pub(super) struct Flight {
     pub(super) peer: Peer,
     pub(super) slots: Option<Slots>,
@@ -83,15 +83,15 @@ pub(super) struct Flight {
 
 /// Purpose of a request.
 pub(super) enum RequestPurpose {
-    /// A packet is on its way: what it was sent from is free.
+    /// A packet: its memory is free.
     Sent,
     /// A put is complete.
     Put(u64),
-    /// A get is: its bytes are where they belong.
+    /// A get: its bytes are in place.
     Got(u64),
-    /// Or in the slots; so many belong in the operation's memory from this byte on.
+    /// Or in the slots, for the operation's memory from this byte on.
     Staged(u64, u64, usize),
-    /// The payload of a long message is in place, and its packet may go; what was lent is returned.
+    /// The payload of a long message is in place, and its packet may go; the loan is returned.
     Payload(Vec<u8>, u64),
 }
 
@@ -149,13 +149,13 @@ impl Shared {
         })
     }
 
-    /// Room for so many bytes in registered memory.
+    /// Takes room for `bytes` bytes in registered memory.
     pub(super) fn slots(&self, bytes: usize) -> Option<Slots> {
         self.staging.take(bytes)
     }
 
-    /// Makes a request, which is in flight afterwards; false: there is no room, and what it was to hold is
-    /// free. The thread that takes its completion waits until it is noted.
+    /// Makes a request, which is in flight afterwards; false: there is no room, and its resources are free.
+    /// The thread that takes its completion waits until it is noted.
     fn begin(&self, flight: Flight, post: impl FnOnce(u32, &Flight) -> Result<Posted>) -> Result<bool> {
         let mut flights = lock(&self.flights);
         let posted = match flights.free.pop() {
@@ -244,7 +244,7 @@ impl Shared {
     /// The answer to a peer that wants access to a region: registers it the first time.
     ///
     /// # Errors
-    /// When the registration is refused: this process cannot do what it is there for.
+    /// If the registration is refused: this process cannot do what it is there for.
     pub(super) fn answer(&self, sink: &dyn Sink, from: Peer, name: Name) -> Result<AccessNotice> {
         let Some(memory) = sink.region(from, name.0, name.1) else { return Ok(AccessNotice::Refusal(name)) };
         let registration = self.register(name, memory)?;
@@ -267,7 +267,7 @@ impl Shared {
         self.regions.get(name, || self.wire.register(memory, Peers::ReadWrite))
     }
 
-    /// A part of a segment of this process, out of which puts and into which gets may go.
+    /// A part of a segment of this process, the source of puts and destination of gets.
     pub(super) fn offer(&self, name: Name, memory: Span) {
         self.own.offer(name, memory);
     }

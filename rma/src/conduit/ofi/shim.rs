@@ -1,5 +1,5 @@
 //! A bad network, of tests: it has no room at random, delivers and completes in any order, takes nothing over
-//! at once, and says that a write is done before it has begun. Its behaviour replays from a seed, as far as
+//! at once, and reports a write as done before it has begun. Its behaviour replays from a seed, as far as
 //! threads let it.
 
 use super::fabric::{Event, Local, Peers, Port, Posted, Registration, RemoteMemory};
@@ -15,7 +15,7 @@ use vgas_shm::Mapping;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::conduit::ofi) struct Faults {
     pub(in crate::conduit::ofi) seed: u64,
-    /// In a hundred requests, so many find no room.
+    /// Share of requests without room, in a hundred.
     pub(in crate::conduit::ofi) refused: u32,
     /// True if completions, and so packets, come in any order.
     pub(in crate::conduit::ofi) reorders: bool,
@@ -66,7 +66,7 @@ impl Shim {
         })
     }
 
-    /// It takes nothing over at once where it takes things in any order: every packet has a completion.
+    /// A network that completes in any order takes nothing over at once: every packet has a completion.
     pub(in crate::conduit::ofi) fn inject_max(&self, offered: usize) -> usize {
         if self.faults.reorders { 0 } else { offered }
     }

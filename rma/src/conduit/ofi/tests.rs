@@ -1,4 +1,4 @@
-//! The conduit over a bad network: what a provider may do, `shim` does. Skipped, visibly, if libfabric is
+//! The conduit over a bad network: `shim` does all that a provider may do. Skipped, visibly, if libfabric is
 //! missing.
 
 #![allow(clippy::print_stdout)]

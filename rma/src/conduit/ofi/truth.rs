@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use vgas_shm::{Mapping, cores};
 
-/// Bytes of the writes: what a provider may copy at once, what it may queue, and what takes several packets.
+/// Bytes of the writes: sizes that a provider may copy at once, may queue, and needs several packets for.
 const BYTES: [usize; 3] = [8, 4096, 128 << 10];
 
 /// Time that the target stays away: much longer than a delivered write takes to become visible.
@@ -33,7 +33,7 @@ static FOUND: Mutex<Vec<(String, bool)>> = Mutex::new(Vec::new());
 /// provider.
 ///
 /// # Errors
-/// When no two endpoints can be opened, or a write fails.
+/// If no two endpoints can be opened, or a write fails.
 pub(super) fn delivers(offer: &'static Offer, #[cfg(test)] faults: Option<&Faults>) -> Result<bool> {
     #[cfg(test)]
     if faults.is_some() {

@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 
-/// Packets that a side may have sent beyond those that the other one has said it has taken in. As many may wait here for an
-/// earlier one. Part of the version.
+/// Packets that a side may have sent beyond those that the other one has acknowledged. As many may wait here
+/// for an earlier one. Part of the version.
 pub(super) const WINDOW: u32 = 256;
 
 /// Handling of a packet.

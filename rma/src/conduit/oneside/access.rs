@@ -1,6 +1,6 @@
 //! Access to each other's registered regions: one side requests access to a region, by name, and is granted
-//! it or told that there is no such region. Pure: what travels, and what a side knows of the other one's
-//! regions. Sending, and the meaning of a key to a device, are the conduit's.
+//! it or told that there is no such region. Pure: the notices, and a side's view of the other one's regions.
+//! Sending, and the meaning of a key to a device, are the conduit's.
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -34,7 +34,7 @@ pub(in crate::conduit) struct Access {
 }
 
 impl Access {
-    /// The other side's address of so many bytes of the region.
+    /// Returns the other side's address of bytes of the region.
     ///
     /// # Errors
     /// [`RmaError::OutOfRange`] when they do not lie in it.

@@ -1,9 +1,9 @@
-//! Support for conduits with one-sided access by a device. The device registers memory first, and what a
-//! registration is only the conduit knows.
+//! Support for conduits with one-sided access by a device. The device registers memory first; the meaning of
+//! a registration is the conduit's.
 //!
 //! * `regions`: the registrations of regions, by name. `own`: those of the process's own segments, made when they are needed.
-//! * `access`: how two sides come to reach each other's regions, and what one knows of the other's. `notices`: how they find each
-//!   other, over a connection that proves the job's key.
+//! * `access`: access to each other's regions, and one side's view of the other's. `notices`: set-up, over a
+//!   connection that proves the job's key.
 //! * `staging`: room in registered memory for bytes that lie in none.
 
 #![forbid(unsafe_code)]

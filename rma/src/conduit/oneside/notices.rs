@@ -15,7 +15,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// A message between the two sides of a conduit.
 pub(in crate::conduit) trait Notice: Sized {
-    /// A number that says what it is, and its words: few enough for a short message, and with the conduit's version among them.
+    /// Encodes its kind and its words: few enough for a short message, and with the conduit's version among
+    /// them.
     fn encode(&self) -> (u8, Vec<u32>);
 
     /// From what a peer has sent.
@@ -177,7 +178,7 @@ mod tests {
         })
     }
 
-    /// Polls both until the second one says what is wanted.
+    /// Polls both until the second one returns the wanted value.
     fn until<T>([a, b]: &[Notices<Named>; 2], mut wanted: impl FnMut(&Notices<Named>) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
@@ -225,7 +226,7 @@ mod tests {
         assert!(matches!(refused, RmaError::Protocol { peer: Some(Peer(0)), .. }), "{refused}");
     }
 
-    /// Goal: what is no notice is the sender's fault, with the reason.
+    /// Goal: an invalid notice is the sender's fault, with the reason.
     #[test]
     fn nonsense_is_the_senders_fault() {
         let both = pair();

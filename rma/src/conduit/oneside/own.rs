@@ -1,6 +1,6 @@
-//! The process's own parts of segments, out of which puts and into which gets go without a copy.
+//! The process's own parts of segments, sources of puts and destinations of gets without a copy.
 //!
-//! Each is registered when that first happens, once and also for peers that are given access later.
+//! Each is registered at first use, once, and for peers that are given access later as well.
 
 use super::Name;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};

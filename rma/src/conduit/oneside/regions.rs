@@ -66,7 +66,8 @@ mod tests {
         }
     }
 
-    /// Goal: a region is registered once, found by what lies inside, tried again after a failure, and given back.
+    /// Goal: a region is registered once, found by the bytes inside, tried again after a failure, and given
+    /// back.
     #[test]
     fn a_region_is_registered_once_and_found_by_its_bytes() {
         let bytes = [0u8; 64];

@@ -1,10 +1,10 @@
-//! Registered memory for what lies in unregistered memory: the payloads of puts and gets of private memory, and control
-//! messages that are too large to be sent inline. A source may be reused as soon as a send is accepted, but the device
-//! reads later; so the bytes are copied here first.
+//! Registered memory for data in unregistered memory: the payloads of puts and gets of private memory, and
+//! control messages that are too large to be sent inline. A source may be reused as soon as a send is
+//! accepted, but the device reads later; so the bytes are copied here first.
 
 use std::sync::{Mutex, PoisonError};
 
-/// The unit: what a message without a long payload fits in.
+/// The unit: a message without a long payload fits in it.
 pub(in crate::conduit) const SLOT_BYTES: usize = 8 << 10;
 
 /// A run of slots, to be given back with [`Staging::free`].
@@ -21,7 +21,7 @@ impl Slots {
     }
 }
 
-/// Registered memory, of which parts are taken and given back.
+/// Registered memory, parts of which are taken and given back.
 pub(in crate::conduit) struct Staging<R> {
     pub(in crate::conduit) memory: R,
     map: Mutex<SlotTable>,
@@ -33,7 +33,7 @@ impl<R> Staging<R> {
         Self { memory, map: Mutex::new(SlotTable::new(bytes / SLOT_BYTES)) }
     }
 
-    /// Room for so many bytes, at least one slot; none at the moment.
+    /// Takes room for `bytes` bytes, at least one slot; none at the moment.
     pub(in crate::conduit) fn take(&self, bytes: usize) -> Option<Slots> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner).take(bytes.div_ceil(SLOT_BYTES).max(1))
     }
@@ -46,7 +46,7 @@ impl<R> Staging<R> {
     }
 }
 
-/// Table of taken slots. First fit from where the last search ended: what is taken together is given back
+/// Table of taken slots. First fit from the end of the last search: slots taken together are given back
 /// together, so the free runs stay long.
 struct SlotTable {
     taken: Vec<bool>,

@@ -1,4 +1,4 @@
-//! Any bytes as what another process has left in a ring or a hot line. See [`crate::fuzzing`].
+//! Any bytes as the contents of a ring or a hot line, left by another process. See [`crate::fuzzing`].
 
 #![forbid(unsafe_code)]
 

@@ -33,7 +33,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The next message of one direction. An error says what is wrong with it.
+    /// The next message of one direction. An error describes the fault.
     #[inline]
     pub(super) fn next(
         &mut self,

@@ -16,7 +16,7 @@ use crate::address::RegionId;
 use crate::error::{Result, RmaError};
 use crate::message::Direction;
 
-/// Bytes of a cache line; also of a slot of a ring.
+/// Bytes of a cache line, and of a slot of a ring.
 pub const LINE_BYTES: usize = 64;
 
 /// Default bytes of a ring. Four of the largest medium messages fit.
@@ -56,10 +56,10 @@ const ARRIVAL_BYTES: usize = 16;
 /// Bytes that each member's endpoint shares with the others besides (see `endpoint::shared`).
 const SHARED_BYTES: usize = 2 * LINE_BYTES;
 
-/// Bytes of a board: two words, and what is carried.
+/// Bytes of a board: two words, and a barrier's payload.
 pub(crate) const BOARD_BYTES: usize = (16 + CARRIED_BYTES_MAX).next_multiple_of(LINE_BYTES);
 
-/// Bytes of what a member says of a part of a further segment: two words.
+/// Bytes of a member's entry for a part of a further segment: two words.
 const PART_BYTES: usize = 16;
 
 /// Bytes of all that a member says of such parts.
@@ -132,7 +132,7 @@ impl ControlLayout {
         self.boards_offset() + self.members * 2 * BOARD_BYTES
     }
 
-    /// The two words (`u64`) of a member's part of a further segment, of which there are [`RegionId::FURTHER_MAX`].
+    /// The two words (`u64`) of a member's part of a further segment; there are [`RegionId::FURTHER_MAX`].
     pub(crate) fn part(&self, member: usize, index: usize) -> [usize; 2] {
         let at = self.parts_offset() + member * PARTS_BYTES + index * PART_BYTES;
         [at, at + 8]

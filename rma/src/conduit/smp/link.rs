@@ -46,7 +46,7 @@ struct ReplyProducer {
     waiting: VecDeque<OwnedReply>,
 }
 
-/// Messages accepted. Counted under the lock of the ring, where it costs nothing.
+/// Messages accepted. Counted under the lock of the ring, at no cost.
 #[derive(Clone, Copy, Default)]
 struct LinkCounts {
     messages: u64,
@@ -74,7 +74,7 @@ struct OwnedReply {
 /// copied. Its range has been checked.
 pub(super) struct Cargo<'a> {
     pub(super) body: Body<'a>,
-    /// Into which mapping, what, at which offset.
+    /// Target mapping, source, and offset.
     pub(super) long: Option<(Arc<Mapping>, Source<'a>, u64)>,
 }
 
@@ -198,7 +198,7 @@ impl Link {
         self.replies_waiting.store(replies.waiting.len(), Ordering::Release);
     }
 
-    /// Moves replies that wait into their ring; returns how many.
+    /// Moves waiting replies into their ring; returns their number.
     pub(super) fn flush_replies(&self) -> Result<usize> {
         if !self.has_waiting_replies() {
             return Ok(0);
@@ -248,8 +248,8 @@ impl Link {
         self.hotline.acknowledge(self.taken.load(Ordering::Acquire));
     }
 
-    /// After a message was published: whether the other member need not be told, because it looks at what comes from here
-    /// and is awake.
+    /// Call it after publishing a message: returns true if the other member need not be told, because it
+    /// looks at this link and is awake.
     #[inline]
     pub(super) fn is_heard(&self) -> bool {
         // Pairs with the heavy halves in `SmpConduit::arm` and `Inbox::forget_silent`. A word that is not 0 may want more

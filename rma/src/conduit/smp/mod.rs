@@ -127,8 +127,8 @@ impl SmpConduit {
         })
     }
 
-    /// Wakes a member that sleeps, so that it looks again at what it waits for: after something was changed for it in
-    /// shared memory. A system call only if it does sleep. Nothing happens for a peer outside of the domain.
+    /// Wakes a sleeping member, so that it looks again at its condition: after a change for it in shared
+    /// memory. A system call only if it does sleep. Nothing happens for a peer outside of the domain.
     pub fn ring(&self, peer: Peer) {
         if let Some(index) = self.domain.member_index(peer) {
             self.ring_index(index);
@@ -173,7 +173,8 @@ impl SmpConduit {
         self.domain.member_index(peer).filter(|&index| index != self.me)
     }
 
-    /// Checks a payload and says what its record contains. The bytes of a long payload are not copied yet.
+    /// Checks a payload and returns the contents of its record. The bytes of a long payload are not copied
+    /// yet.
     #[inline]
     fn cargo<'a>(&self, payload: &Payload<'a>) -> Result<Cargo<'a>> {
         match payload {

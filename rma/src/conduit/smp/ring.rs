@@ -8,17 +8,18 @@
 //! published: so the consumer, whose position moves from record to record, finds a header of this lap, an older one, or
 //! zero, never a payload that looks like a header. Positions count bytes and never decrease.
 //!
-//! A medium payload is handed to its handler where it lies, so it begins at a multiple of [`PAYLOAD_ALIGN`], and at a cache
-//! line if it does not fit into the first one. Its slots are given back when the handler has returned, which may write there
-//! like into memory of its own.
+//! A medium payload is handed to its handler in place, so it begins at a multiple of [`PAYLOAD_ALIGN`], and
+//! at a cache line if it does not fit into the first one. Its slots are given back when the handler has
+//! returned, which may write there like into memory of its own.
 //!
 //! # Unsafe rules
 //!
 //! 1. *Place.* Every access is inside the ring's span: positions are reduced by the mask, and record sizes
 //!    are checked against the end of the ring before they are used, whichever process wrote them. The span
 //!    keeps the mapping.
-//! 2. *No reference.* Bodies are copied in and out by raw copies, or passed on as addresses; headers and indices are atomics. A
-//!    peer that writes where it should not can spoil what we read, but only as values, which are checked after the copy.
+//! 2. *No reference.* Bodies are copied in and out by raw copies, or passed on as addresses; headers and
+//!    indices are atomics. A misbehaving peer can spoil the bytes that we read, but only as values, which are
+//!    checked after the copy.
 //! 3. *Sources.* The payload of a message is readable for the duration of the call (contract of `Message`).
 
 use super::layout::LINE_BYTES;
@@ -160,7 +161,8 @@ fn set_bits(words: &mut [u64], first: usize, end: usize) {
     }
 }
 
-/// Ends this process, as the C library does when its heap is spoilt: what vgas keeps there cannot be believed any more.
+/// Ends this process, as the C library does when its heap is corrupted: vgas's records there cannot be
+/// trusted any more.
 #[cold]
 #[inline(never)]
 fn overwritten() -> ! {
@@ -170,7 +172,7 @@ fn overwritten() -> ! {
     std::process::abort()
 }
 
-/// The consumer's index makes no sense: it runs ahead of what was sent, or backwards.
+/// The consumer's index makes no sense: it runs ahead of the producer, or backwards.
 #[derive(Debug)]
 pub(super) struct BadIndex;
 
@@ -266,8 +268,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Writes and publishes a record. [`Producer::has_room`] has said yes for the same arguments and body, and the
-    /// payload of a medium is at most [`medium_bytes_max`].
+    /// Writes and publishes a record. [`Producer::has_room`] has returned true for the same arguments and
+    /// body, and the payload of a medium is at most [`medium_bytes_max`].
     #[inline]
     pub(super) fn write(&mut self, handler: u8, arguments: &[u32], body: &Body<'_>) {
         let (size, pad) = self.size(arguments.len(), body);
@@ -324,7 +326,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// For rings of so many bytes.
+    /// For rings of `ring_bytes` bytes.
     pub(super) fn new(ring_bytes: usize) -> Self {
         let medium = PrivateCopy::new(medium_bytes_max(ring_bytes));
         let destination = Destination::Region { region: RegionId(0), owner: Peer(0), offset: 0 };
@@ -332,7 +334,7 @@ impl Scratch {
     }
 }
 
-/// A record whose arguments and destination were copied to a [`Scratch`]: what is left fits into registers.
+/// A record whose arguments and destination were copied to a [`Scratch`]: the rest fits into registers.
 pub(super) struct Record {
     pub(super) handler: u8,
     pub(super) argument_count: usize,
@@ -376,7 +378,7 @@ impl Consumer {
         (self.position / LINE_BYTES as u64) as u32
     }
 
-    /// Takes the next record. An error says what is wrong with it; the ring is of no use afterwards.
+    /// Takes the next record. An error describes the fault; the ring is of no use afterwards.
     #[inline]
     pub(super) fn read(&mut self, scratch: &mut Scratch) -> Result<Option<Record>, String> {
         let mut word = self.ring.header(self.position).load(Ordering::Acquire);

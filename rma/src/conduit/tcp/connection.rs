@@ -9,8 +9,8 @@
 //! running requests has to park a bounded number. Bytes that the socket does not take are copied to a queue:
 //! for a request only when the queue stays below [`QUEUE_BYTES`] (or the socket has taken a part already),
 //! for a reply always; the receiver stops taking in a peer's requests while the queue towards that peer is
-//! full, which bounds the replies that handlers can add. A payload that is lent is not copied: what the
-//! socket leaves of it is written on from where it lies, before what is queued.
+//! full, which bounds the replies that handlers can add. A payload that is lent is not copied: the rest that
+//! the socket leaves is written on from its place, before the queue.
 
 #![forbid(unsafe_code)]
 
@@ -47,8 +47,8 @@ const AWAKE_DELIVERIES: u32 = 256;
 
 const _: () = assert!(CREDITS <= u16::MAX as u32, "credits travel in 16 bits");
 
-/// A connection. Lives until the conduit is dropped, also when it is lost: descriptors are never reused under a
-/// thread that still has the old one in hand.
+/// A connection. Lives until the conduit is dropped, even when it is lost: descriptors are never reused under
+/// a thread that still has the old one in hand.
 pub(super) struct Connection {
     pub(super) peer: Peer,
     socket: OwnedFd,
@@ -91,7 +91,7 @@ struct Sender {
     closed: bool,
 }
 
-/// A lent payload of which the socket has taken a part.
+/// A lent payload that the socket has taken in part.
 struct Lent {
     span: Span,
     sent: usize,
@@ -147,8 +147,8 @@ impl Connection {
         self.socket.as_fd()
     }
 
-    /// Sends a message, or says that there is no room (none). `lent`: where its payload lies, and stays as it is until
-    /// [`Connection::is_returned`] says so. An error means that the connection is broken.
+    /// Sends a message; none if there is no room. `lent`: the memory of its payload, which stays unchanged
+    /// until [`Connection::is_returned`] returns true. An error means that the connection is broken.
     pub(super) fn send(&self, message: &Message<'_>, lent: Option<&Span>) -> io::Result<Option<Loan>> {
         loop {
             if let Some(loan) = self.try_send(message, lent)? {
@@ -349,7 +349,7 @@ impl Connection {
         false
     }
 
-    /// Ends the watch if `unneeded` still says so under the lock that [`Connection::watch`] takes.
+    /// Ends the watch if `unneeded` still returns true under the lock that [`Connection::watch`] takes.
     pub(super) fn unwatch(&self, poller: BorrowedFd<'_>, unneeded: impl Fn() -> bool) -> io::Result<()> {
         let mut sender = lock(&self.sender);
         if sender.watched == Watched::Arrivals && unneeded() {

@@ -1,9 +1,9 @@
 //! Tests with hostile peers: strangers, which do not know the key, and proven peers, which do and break the
 //! rules.
 //!
-//! A stranger must be dropped, cost little, and never disturb the traffic of others. A proven peer that breaks the
-//! protocol must be named in one typed error and lose its connection; nothing it sends may panic or write anywhere but
-//! where the sink says.
+//! A stranger must be dropped, cost little, and never disturb the traffic of others. A proven peer that
+//! breaks the protocol must be named in one typed error and lose its connection; nothing it sends may panic
+//! or write anywhere but at the sink's address.
 
 use super::{TcpConduit, TcpLimits, TcpSpec};
 use crate::address::{Layout, Peer, RegionId};
@@ -49,7 +49,7 @@ impl Sink for Counter {
     }
 }
 
-/// Peers 0 and 1 of a job of two nodes, and where they listen.
+/// Peers 0 and 1 of a job of two nodes, and their addresses.
 struct Job {
     key: JobKey,
     addresses: Vec<SocketAddr>,
@@ -195,7 +195,7 @@ fn idle_strangers_do_not_keep_a_peer_out() {
     }
 }
 
-/// Each case: what a proven peer sends, and what the victim must say about it.
+/// Each case: a proven peer's message, and the victim's error.
 #[test]
 fn a_proven_peer_that_breaks_the_rules_is_named_and_cut_off() {
     let head = |message: &Message<'_>, credits: u16| {

@@ -1,7 +1,7 @@
 //! Active messages over TCP: works everywhere, needs nothing.
 //!
 //! * The bytes of messages, and before the first message, are those of [`wire`](super::wire).
-//! * `door`: a thread that connects and lets in; `table`: what it shares with the others.
+//! * `door`: a thread that connects and accepts; `table`: the state that it shares with the others.
 //! * `connection`: sending, credits, back-pressure; `receiver`: receiving.
 //! * `socket`: the system calls on raw addresses, and all `unsafe` of this conduit.
 //!
@@ -11,9 +11,10 @@
 //!
 //! # Loss
 //!
-//! A process that ends is seen at once, by the end of its stream. A peer that does not accept or prove itself is lost
-//! after [`TcpLimits::connect_timeout`]. A machine that falls silent is lost after [`TcpLimits::silence_max`] and up to
-//! two looks of the door; a process that merely computes is not, however long, since its system goes on to answer.
+//! A process that ends is seen at once, by the end of its stream. A peer that does not accept or prove itself
+//! is lost after [`TcpLimits::connect_timeout`]. A machine that falls silent is lost after
+//! [`TcpLimits::silence_max`] and up to two looks of the door; a process that merely computes is not, however
+//! long, since its system continues to answer.
 
 #![deny(unsafe_code)]
 
@@ -85,8 +86,9 @@ pub struct TcpLimits {
     pub silence_max: Duration,
     /// Interval of that check.
     pub watch_interval: Duration,
-    /// Bytes, over all peers, that may wait for sockets before large requests are refused: copies of what peers are slow
-    /// to read, of which each may hold most of a request. One request goes beyond it at most, for each thread that sends.
+    /// Bytes, over all peers, that may wait for sockets before large requests are refused: copies for slow
+    /// readers, each of which may hold most of a request. One request goes beyond it at most, for each thread
+    /// that sends.
     pub unsent_bytes_max: usize,
 }
 
@@ -129,7 +131,7 @@ impl TcpConduit {
     /// Starts to accept connections. Own ones are opened by the first message to each peer.
     ///
     /// # Errors
-    /// When the addresses do not fit the layout, or the system refuses descriptors or a thread.
+    /// If the addresses do not fit the layout, or the system refuses descriptors or a thread.
     pub fn new(spec: TcpSpec) -> Result<Self> {
         let limits = TcpLimits::for_peers(spec.layout.peers());
         Self::with_limits(spec, limits)

@@ -7,7 +7,7 @@ use crate::conduit::factory::{Availability, OpenMode, Provider, Reach};
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 
-/// Sockets. It has no settings of its own: where it listens is decided before it is opened (`job`).
+/// Sockets. It has no settings of its own: its listening address is decided before it is opened (`job`).
 pub(in crate::conduit) static PROVIDER: Provider = Provider {
     name: NAME,
     reach: Reach::SeveralHosts,
@@ -30,7 +30,7 @@ fn probe() -> Availability {
     }
 }
 
-/// Checks that this machine reaches itself. Listening works even where the loopback interface is down;
+/// Checks that this machine reaches itself. Listening works even if the loopback interface is down;
 /// connecting a datagram socket sends nothing, and looks for a route.
 fn loopback() -> std::io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;

@@ -1,13 +1,15 @@
 //! The receiving half of a connection: from bytes of the stream to messages that are ready for their handlers.
 //!
-//! Short and medium frames are read into one buffer, many per system call; a medium payload is handed out as a shared
-//! piece of that buffer, so that a poll from inside its handler can read on (into a fresh buffer) without touching
-//! it. A large one that ends what was read comes with the whole buffer: its handler may write there. The payload of a long frame is read
-//! from the socket straight into the memory that the sink names, except for the little that came along with its head, and for
-//! what others may use meanwhile, where words are stored as a whole: such a payload goes through the buffer, too, unless it is larger.
+//! Short and medium frames are read into one buffer, many per system call; a medium payload is handed out as
+//! a shared piece of that buffer, so that a poll from inside its handler can read on (into a fresh buffer)
+//! without touching it. A large one that ends what was read comes with the whole buffer: its handler may
+//! write there. The payload of a long frame is read from the socket straight into the sink's memory, except
+//! for the little that came along with its head, and for memory that others may use meanwhile, where words
+//! are stored as a whole: such a payload goes through the buffer, too, unless it is larger.
 //!
-//! Each read asks for as much as the last message had, so that one brings all of the next; and its beginning is put where the payload of
-//! such a message begins with a cache line, because that is handled, or copied on, fastest.
+//! Each read asks for as much as the last message had, so that one brings all of the next; and its beginning
+//! is put such that the payload of such a message begins with a cache line, because that is handled, or
+//! copied on, fastest.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +32,8 @@ const READ_AHEAD_BYTES: usize = 8 << 10;
 /// Preferred alignment of payloads: a multiple of this.
 const LINE_BYTES: usize = 64;
 
-/// A buffer holds one unfinished frame with its payload, and what is read ahead. Untouched parts cost no memory.
+/// A buffer holds one unfinished frame with its payload, and bytes read ahead. Untouched parts cost no
+/// memory.
 const BUFFER_BYTES: usize = LINE_BYTES + HEAD_BYTES_MAX + MEDIUM_BYTES_MAX + READ_AHEAD_BYTES;
 
 /// Medium payloads from which on the buffer is lent to the handler: below, a copy is cheaper than a lock.
@@ -147,8 +150,9 @@ impl Receiver {
         }
     }
 
-    /// The next message for the sink; `None` when nothing more is there at the moment, or when it is one that `traffic`
-    /// leaves where it is. With `requests` false, requests are parked until a call allows them again.
+    /// Returns the next message for the sink; `None` if nothing more is there at the moment, or if it is one
+    /// that `traffic` leaves in place. With `requests` false, requests are parked until a call allows them
+    /// again.
     pub(super) fn next(
         &mut self,
         connection: &Connection,
@@ -273,7 +277,7 @@ impl Receiver {
         }
     }
 
-    /// Gives the buffer away, of which nothing is unread.
+    /// Gives the buffer away, which has no unread bytes.
     fn lend(&mut self, range: Range<usize>) -> Contents {
         self.unread = 0..0;
         self.buffer.take().map_or(Contents::None, |buffer| Contents::Lent(buffer, range))
@@ -305,7 +309,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Reads more of a long payload, and a little of what follows it. False: nothing there.
+    /// Reads more of a long payload, and a little of the following bytes. False: nothing there.
     fn fill_target(&mut self, connection: &Connection, target: &mut Target) -> Result<bool, ReceiveError> {
         if self.drained || self.ended {
             return Ok(false);
@@ -319,8 +323,8 @@ impl Receiver {
         self.note(received, wanted)
     }
 
-    /// Reads more into the buffer: up to `bytes` unread ones, or as many as the last message had, and a little of what follows them. False:
-    /// nothing there.
+    /// Reads more into the buffer: up to `bytes` unread ones, or as many as the last message had, and a
+    /// little of the following bytes. False: nothing there.
     fn fill(&mut self, connection: &Connection, bytes: usize) -> Result<bool, ReceiveError> {
         if self.drained || self.ended {
             return Ok(false);

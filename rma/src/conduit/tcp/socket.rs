@@ -1,5 +1,5 @@
-//! The system calls on established sockets that take raw addresses: payloads lie in shared memory, of which Rust
-//! references must not exist. All `unsafe` of the TCP conduit is in this file.
+//! The system calls on established sockets that take raw addresses: payloads lie in shared memory, to which
+//! Rust references must not exist. All `unsafe` of the TCP conduit is in this file.
 //!
 //! # Rules
 //!
@@ -10,8 +10,8 @@
 //! 3. *No references.* Neither is ever turned into a slice: other processes may access the same bytes.
 //! 4. *Words.* The system copies bytes as it likes. Bytes that other threads or processes may write or read
 //!    meanwhile pass through private memory, from and to which they are [copied](vgas_shm::copy) in whole
-//!    words. The source of a put is not written meanwhile, nor is the destination of a get used: so GASNet
-//!    has it.
+//!    words. The source of a put is not written meanwhile, nor is the destination of a get used: GASNet
+//!    requires that.
 
 use crate::address::Peer;
 use crate::error::Result;
@@ -34,7 +34,7 @@ pub(super) enum Received {
     End,
 }
 
-/// Memory that a long payload is received into, and how much of it is filled.
+/// Memory that a long payload is received into, and its filled length.
 #[derive(Debug)]
 pub(super) struct Target {
     base: *mut u8,
@@ -59,7 +59,7 @@ const PAGE_BYTES: usize = 4 << 10;
 unsafe impl Send for Target {}
 
 impl Target {
-    /// Asks the sink where the payload of a message belongs.
+    /// Asks the sink for the destination of a message's payload.
     pub(super) fn of(sink: &dyn Sink, from: Peer, destination: Destination, bytes: usize) -> Result<Self> {
         let base = sink.destination(from, destination, bytes)?;
         let is_shared = matches!(destination, Destination::Region { region, .. } if region.is_segment());
@@ -79,7 +79,7 @@ impl Target {
         self.bytes - self.filled - self.staged.as_ref().map_or(0, Vec::len)
     }
 
-    /// Copies as much of `from` as still fits; returns how much.
+    /// Copies as much of `from` as still fits; returns the number of bytes.
     pub(super) fn fill_from(&mut self, from: &[u8]) -> usize {
         let missing = self.missing();
         let bytes = from.len().min(missing);
@@ -97,7 +97,7 @@ impl Target {
         bytes
     }
 
-    /// Copies what is staged, but for a last word of which more is to come.
+    /// Copies the staged bytes, but for an incomplete last word.
     fn place_staged(&mut self) {
         let is_last = self.missing() == 0;
         let Some(staged) = &mut self.staged else { return };
@@ -115,7 +115,7 @@ impl Target {
 
     /// Reads from the socket, with one system call, straight into the memory if it has no other users; and if
     /// the rest has come then, the following bytes of the stream into `after`. Returns the number of bytes of
-    /// `after` that were filled as well, and how many were asked for in all.
+    /// `after` that were filled as well, and the number requested in all.
     pub(super) fn fill_from_socket(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -194,7 +194,7 @@ pub(super) fn with_whole_words<R>(payload: Source<'_>, send: impl FnOnce(Source<
     })
 }
 
-/// Sends `head` and then what `payload` has from `skip` on, in one call; `None` when the socket takes nothing now.
+/// Sends `head` and then `payload` from `skip` on, in one call; `None` if the socket takes nothing now.
 #[inline]
 pub(super) fn send(
     socket: BorrowedFd<'_>,
@@ -251,9 +251,9 @@ pub(super) fn append(to: &mut Vec<u8>, source: Source<'_>, skip: usize) {
 /// The system's view of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
-    /// For how long the other side has left probes or retransmissions unanswered, if it has. Unlike
-    /// `TCP_USER_TIMEOUT` this does not count the time during which it answers but has no room, because its program
-    /// computes.
+    /// Time that the other side has left probes or retransmissions unanswered, if it has. Unlike
+    /// `TCP_USER_TIMEOUT` this does not count the time during which it answers but has no room, because its
+    /// program computes.
     pub(super) silent_for: Option<Duration>,
     /// True if sent bytes may not have arrived.
     pub(super) unacknowledged: bool,

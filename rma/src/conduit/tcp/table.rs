@@ -14,8 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-/// Up to so many connections are read from directly when polling; beyond, epoll names those with something to read:
-/// asking it is a system call of its own before each read, and watching costs at each arrival.
+/// Up to this many connections are read from directly when polling; beyond, epoll names those with something
+/// to read: asking it is a system call of its own before each read, and watching costs at each arrival.
 const DIRECT_CONNECTIONS: usize = 3;
 
 /// The event data of the bell in the wait descriptor; connections carry their peer's number.
@@ -145,7 +145,7 @@ impl Table {
         }
     }
 
-    /// Why the peer cannot be reached, if that was tried.
+    /// Returns the reason why the peer cannot be reached, if that was tried.
     pub(super) fn failure(&self, peer: Peer) -> Option<&str> {
         self.slots[peer.0 as usize].failure.get().map(String::as_str)
     }
@@ -177,8 +177,8 @@ impl Table {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Stops watching a connection whose pollers spin. Under the connection's lock the answer is reliable: a thread
-    /// that wants the watch says so before it takes that lock to find or renew it.
+    /// Stops watching a connection whose pollers spin. Under the connection's lock the answer is reliable: a
+    /// thread that wants the watch announces that before it takes that lock to find or renew it.
     pub(super) fn unwatch_if_awake(&self, connection: &Connection) {
         let unneeded = || self.sleepers.load(Ordering::SeqCst) == 0 && !self.many.load(Ordering::SeqCst);
         // An error is the end of the connection, which a read reports.

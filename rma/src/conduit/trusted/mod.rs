@@ -1,5 +1,5 @@
-//! The conduits and sinks of this crate keep the promises on which the memory of programs depends: where a sink has bytes written, and when
-//! a conduit tells that none are written any more.
+//! The conduits and sinks of this crate keep the promises on which the memory of programs depends: the
+//! addresses to which a sink has bytes written, and the end of all writes that a conduit reports.
 
 /// A [`Conduit`](super::Conduit) or a [`Sink`](crate::message::Sink) that memory safety may depend on. Programs need none of their own;
 /// tests have some.
@@ -10,12 +10,13 @@
 /// ```
 ///
 /// # Safety
-/// *A conduit* writes a long payload to the address for which it has asked the sink, within its length, and nowhere else; not after
-/// [`Sink::is_gone`](crate::message::Sink::is_gone) has said that nothing of the peer is wanted. It tells the sink that a part is
-/// completed, or delivers a message, only when that has happened, and wraps only conduits that do the same.
+/// *A conduit* writes a long payload to the address for which it has asked the sink, within its length, and
+/// nowhere else; not after [`Sink::is_gone`](crate::message::Sink::is_gone) has returned true for the peer.
+/// It tells the sink that a part is completed, or delivers a message, only when that has happened, and wraps
+/// only conduits that do the same.
 ///
-/// *A sink* returns an address that is valid for writes of as many bytes as it was asked for, until it has been given the message, or has
-/// said that the peer is gone.
+/// *A sink* returns an address that is valid for writes of the requested number of bytes, until it has been
+/// given the message, or has reported that the peer is gone.
 pub unsafe trait Trusted {}
 
 #[cfg(not(test))]

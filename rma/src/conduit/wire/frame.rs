@@ -128,8 +128,8 @@ impl Head {
     }
 }
 
-/// Writes the bytes that precede the payload and returns how many they are. The caller has checked the message against
-/// the limits (16 arguments, payload of its kind).
+/// Writes the bytes that precede the payload and returns their number. The caller has checked the message
+/// against the limits (16 arguments, payload of its kind).
 #[inline]
 pub fn encode(message: &Message<'_>, credits: u16, to: &mut [u8; HEAD_BYTES_MAX]) -> usize {
     let (kind, payload_bytes) = match message.payload {

@@ -5,7 +5,7 @@ use super::handshake::{self, CHALLENGE_BYTES, HELLO_BYTES, Session, VERDICT_BYTE
 use crate::address::Peer;
 use crate::key::JobKey;
 
-/// The head of a frame: what is read is spelled in one way only, and needs each of its bytes.
+/// The head of a frame: a decoded one is spelled in one way only, and needs each of its bytes.
 pub fn tcp_frame(bytes: &[u8]) {
     let Ok(Some(found)) = frame::decode(bytes) else { return };
     assert!(found.head_bytes <= bytes.len());
@@ -43,7 +43,8 @@ fn session() -> Session {
     Session { from: Peer(1), to: ME, opener_nonce: [3; 32], acceptor_nonce: [4; 32] }
 }
 
-/// The first byte says which step the others are; each is as long as that step, because nothing else reaches these decoders.
+/// The first byte selects the step of the others; each is as long as that step, because nothing else reaches
+/// these decoders.
 pub fn tcp_handshake(bytes: &[u8]) {
     let Some((step, rest)) = bytes.split_first() else { return };
     match step {

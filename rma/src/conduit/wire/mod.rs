@@ -2,7 +2,7 @@
 //! same format.
 //!
 //! * [`frame`]: an active message on a stream or in a packet.
-//! * `handshake`: what comes before the first of them on a stream, and proves the job's key both ways.
+//! * `handshake`: comes before the first of them on a stream, and proves the job's key both ways.
 //!
 //! No sockets, devices or clocks here: those are the conduits' matter.
 

@@ -147,7 +147,7 @@ fn an_address_without_the_peer_is_its_loss() {
     }
 }
 
-/// Goal: a setting that cannot be met says what there is instead.
+/// Goal: an impossible setting is refused with the available values.
 #[test]
 fn a_network_without_this_machine_is_refused() {
     let Some(options) = options("a_network_without_this_machine_is_refused") else { return };

@@ -80,7 +80,7 @@ impl Channel {
         unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
     }
 
-    /// The next event, with the [`Id::key`] of what it is about; none at the moment.
+    /// Returns the next event, with the [`Id::key`] of its subject; none at the moment.
     pub(in super::super) fn next(self: &Arc<Self>) -> Option<(usize, News)> {
         let mut event = ptr::null_mut();
         // SAFETY: rules 1, 2; the descriptor does not block.
@@ -198,7 +198,7 @@ impl Id {
         Ok((name.to_string_lossy().into_owned(), port))
     }
 
-    /// Takes requests from now on, so many at once; returns the port at which.
+    /// Takes requests from now on, `backlog` at once; returns the port.
     pub(in super::super) fn listen(&self, backlog: i32) -> Result<u16> {
         let library = self.channel.library;
         // SAFETY: rules 1, 2.
@@ -299,8 +299,9 @@ fn parameters(number: u32, reads: Reads, bytes: &[u8]) -> Parameters {
 }
 
 impl QueuePair {
-    /// Connects as the identifier says: afterwards it receives and may send. Partition, addresses, path and first packets
-    /// are those of librdmacm; what the options say (MTU, READs in flight, timeout, retries) is of `route`.
+    /// Connects as the identifier says: afterwards it receives and may send. Partition, addresses, path and
+    /// first packets are those of librdmacm; the options' values (MTU, READs in flight, timeout, retries) are
+    /// those of `route`.
     pub(in super::super) fn join(&self, id: &Id, route: &Route) -> Result<()> {
         let (mut attributes, mask) = id.attributes(IBV_QPS_INIT)?;
         // Access is what it was made with.

@@ -24,7 +24,7 @@ macro_rules! functions {
         /// The functions of the library, each under its own name.
         pub(super) struct $Library {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-            /// Keeps the functions where they are. Never unloaded: a provider may have started threads.
+            /// Keeps the functions loaded. Never unloaded: a provider may have started threads.
             _library: Library,
         }
 
@@ -86,7 +86,7 @@ functions! { Cm:
     rdma_init_qp_attr: fn(*mut Id, *mut QpAttr, *mut c_int) -> c_int;
 }
 
-/// The library, or why it cannot be used and what to do about it.
+/// Returns the library, or why it cannot be used and the remedy.
 pub(super) fn verbs() -> Result<&'static Verbs, &'static str> {
     static VERBS: OnceLock<Result<Verbs, String>> = OnceLock::new();
     let find = || {
@@ -100,7 +100,7 @@ pub(super) fn verbs() -> Result<&'static Verbs, &'static str> {
     VERBS.get_or_init(find).as_ref().map_err(String::as_str)
 }
 
-/// librdmacm, or why it cannot be used and what to do about it.
+/// Returns librdmacm, or why it cannot be used and the remedy.
 pub(super) fn cm() -> Result<&'static Cm, &'static str> {
     static CM: OnceLock<Result<Cm, String>> = OnceLock::new();
     let find = || {

@@ -8,9 +8,9 @@
 //! 3. *Memory under requests.* The device is only told about memory of a [`Registration`], which keeps its mapping, or
 //!    about bytes that the post itself copies (inline). A range is checked against its registration before it is posted.
 //!    A registration that requests may still use is dropped only after the queue pairs, in [`super::IbvConduit`].
-//! 4. *Shared bytes.* What a peer may write is only copied, under the rules of [`vgas_shm`]; what a receive has
-//!    brought is private from its completion until its slot is posted again: as long as there is a [`Slot`] of it, of which
-//!    there is one at a time.
+//! 4. *Shared bytes.* Memory that a peer may write is only copied, under the rules of [`vgas_shm`]; received
+//!    bytes are private from their completion until their slot is posted again: as long as there is a
+//!    [`Slot`] of it, and there is one at a time.
 //! 5. *Sources and destinations.* A [`Source`] is vouched for by the caller of the conduit, for the time of the call; an
 //!    address from [`Sink::destination`](crate::message::Sink::destination) by the sink, until it is told of the end.
 //! 6. *Threads.* libibverbs allows every call on every object from any thread, except its destruction beside others,
@@ -166,11 +166,11 @@ impl Context {
         Ok(attributes)
     }
 
-    /// Registers memory for what `peers` that know the key may do. When the system does not
-    /// let this process lock so much, the device is asked to do without (on-demand paging), which few can.
+    /// Registers memory with the rights `peers` for peers that know the key. If the system does not let this
+    /// process lock this much, the device is asked to do without (on-demand paging), which few can.
     ///
     /// # Errors
-    /// [`RmaError::LockedMemory`] when the system does not let this process lock so much.
+    /// [`RmaError::LockedMemory`] if the system does not let this process lock this much.
     pub(super) fn register(self: &Arc<Self>, memory: Span, peers: Peers) -> Result<Registration> {
         let bytes = memory.bytes();
         let access = IBV_ACCESS_LOCAL_WRITE
@@ -299,7 +299,7 @@ impl Registration {
     /// Copies bytes in.
     ///
     /// # Panics
-    /// When the range is not inside.
+    /// If the range is not inside.
     pub(super) fn fill(&self, offset: usize, from: Source<'_>) {
         assert!(
             offset + from.bytes() <= self.bytes(),
@@ -313,10 +313,10 @@ impl Registration {
         }
     }
 
-    /// Copies bytes out, to where the sink said.
+    /// Copies bytes out, to the sink's address.
     ///
     /// # Panics
-    /// When the range is not inside.
+    /// If the range is not inside.
     pub(super) fn empty(&self, offset: usize, to: *mut u8, bytes: usize) {
         assert!(offset + bytes <= self.bytes(), "{bytes} bytes at {offset} of {}", self.bytes());
         // SAFETY: the range was checked; rules 4 and 5.
@@ -417,7 +417,8 @@ impl Queues {
         unsafe { BorrowedFd::borrow_raw(self.channel.as_ref().fd) }
     }
 
-    /// Takes completions; returns how many. Those of receives have the numbers of slots, all others have larger ones.
+    /// Takes completions; returns their number. Those of receives have the numbers of slots, all others have
+    /// larger ones.
     pub(super) fn poll(&self, into: &mut [raw::Completion]) -> Result<usize> {
         // SAFETY: rules 1, 2: the provider fills at most as many entries as there are.
         let count = unsafe {
@@ -750,7 +751,7 @@ impl QueuePair {
         self.modify(attributes, mask, "let a queue pair send")
     }
 
-    /// Ends all its traffic; what is in flight completes with an error.
+    /// Ends all its traffic; requests in flight complete with an error.
     pub(super) fn stop(&self) {
         let attributes = raw::QpAttr { qp_state: IBV_QPS_ERR, ..raw::QpAttr::default() };
         // A queue pair that cannot be stopped has stopped.
@@ -767,7 +768,7 @@ impl QueuePair {
     /// Posts one request, or two that follow each other.
     ///
     /// # Panics
-    /// When a range is outside of its registration, or more is to be inline than [`QueuePair::inline_max`].
+    /// If a range is outside of its registration, or more is to be inline than [`QueuePair::inline_max`].
     pub(super) fn post(&self, first: Work<'_>, then: Option<Work<'_>>) -> Result<()> {
         let mut piece = self.piece(first.local);
         let mut first = request(&first, &mut piece);

@@ -11,7 +11,7 @@ const NAME: &str = "libfabric.so.1";
 /// Remedy if it is missing.
 pub const REMEDY: &str = "install libfabric (Debian: `apt install libfabric1`)";
 
-/// The oldest that is used: what is declared here is complete since then.
+/// The oldest usable version: the declarations here are complete since then.
 const OLDEST: u32 = version(1, 14);
 
 /// Requested version, if the library has it.
@@ -26,7 +26,7 @@ macro_rules! functions {
         /// The library's exports in use. All else are calls through the tables of its objects.
         pub(super) struct $Library {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-            /// Keeps the functions where they are. Never unloaded: a provider may have started threads.
+            /// Keeps the functions loaded. Never unloaded: a provider may have started threads.
             _library: Library,
         }
 
@@ -64,7 +64,7 @@ impl Exported {
     }
 }
 
-/// The library, or why it cannot be used and what to do about it.
+/// Returns the library, or why it cannot be used and the remedy.
 pub(super) fn library() -> Result<&'static Exported, &'static str> {
     static LIBRARY: OnceLock<Result<Exported, String>> = OnceLock::new();
     LIBRARY.get_or_init(|| with_signals_kept(find)).as_ref().map_err(String::as_str)

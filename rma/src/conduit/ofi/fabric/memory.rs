@@ -32,7 +32,7 @@ pub(in crate::conduit::ofi) fn gather(from: Source<'_>, to: &mut Vec<u8>) {
     }
 }
 
-/// Copies private bytes to where the sink has said that they belong.
+/// Copies private bytes to the sink's address.
 pub(in crate::conduit::ofi) fn scatter(from: &[u8], to: *mut u8) {
     if !from.is_empty() {
         // SAFETY: rule 5: the sink vouches for so many bytes there.
@@ -203,10 +203,10 @@ impl Registration {
         unsafe { self.raw.as_ref() }.mem_desc
     }
 
-    /// The address of so many bytes in it.
+    /// Returns the address of bytes in it.
     ///
     /// # Panics
-    /// When they do not lie in it.
+    /// If they do not lie in it.
     pub(super) fn place(&self, at: usize, bytes: usize) -> *mut u8 {
         let end = at.checked_add(bytes);
         assert!(
@@ -233,7 +233,7 @@ impl Registration {
         }
     }
 
-    /// Copies out of it to where the sink has said that the bytes belong.
+    /// Copies bytes out of it to the sink's address.
     pub(in crate::conduit::ofi) fn empty(&self, at: usize, to: *mut u8, bytes: usize) {
         let from = self.place(at, bytes);
         if bytes > 0 {

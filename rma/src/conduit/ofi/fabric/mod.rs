@@ -2,18 +2,18 @@
 //!
 //! # Why this is sound
 //!
-//! 1. *Types.* Functions and structures are declared as in the headers; a test compares every offset with them. A table of
-//!    functions says how long it is: a member is used if it lies within and is not null.
-//! 2. *Life.* A pointer that the library returned is checked for null, closed once, when its owner is dropped, and every object
-//!    holds what it was made from, so the order of ends is right. The library is never unloaded, and what it offers
-//!    ([`offers`]) never freed, nor the fabrics of that.
+//! 1. *Types.* Functions and structures are declared as in the headers; a test compares every offset with
+//!    them. A table of functions has its length: a member is used if it lies within and is not null.
+//! 2. *Life.* A pointer that the library returned is checked for null, closed once, when its owner is
+//!    dropped, and every object holds what it was made from, so the order of ends is right. The library is
+//!    never unloaded, and its offers ([`offers`]) are never freed, nor are their fabrics.
 //! 3. *Memory under requests.* A request names memory of a [`Registration`], which keeps its mapping; its
 //!    range is checked against it before. A registration that requests may still use is dropped only after
 //!    the port, in [`super::shared::Shared`]. A provider's data of a request lies in the port's contexts, one
 //!    a request in flight.
-//! 4. *Shared bytes.* What a peer may write is only copied, under the rules of [`vgas_shm`]; what a receive has brought is
-//!    private from its completion until its slot is posted again: as long as there is a [`Slot`] of it, of which there is one
-//!    at a time.
+//! 4. *Shared bytes.* Memory that a peer may write is only copied, under the rules of [`vgas_shm`]; received
+//!    bytes are private from their completion until their slot is posted again: as long as there is a
+//!    [`Slot`] of it, and there is one at a time.
 //! 5. *Sources and destinations.* A [`Source`] is vouched for by the caller of the conduit, for the time of the call; an address
 //!    from [`Sink::destination`](crate::message::Sink::destination) by the sink, during the delivery.
 //! 6. *Threads.* Everything is opened with `FI_THREAD_SAFE`: every call on every object from any thread, except its end beside
@@ -67,12 +67,12 @@ fn text(text: *const c_char) -> Option<String> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Major and minor version of the library; otherwise why it cannot be used, and what to do.
+/// Returns major and minor version of the library; otherwise why it cannot be used, and the remedy.
 pub(super) fn version() -> Result<(u32, u32), String> {
     library().map(Exported::version).map_err(str::to_owned)
 }
 
-/// One way to a network that the library offers: what an endpoint is opened from.
+/// A path to a network that the library offers: an endpoint is opened from it.
 #[derive(Debug)]
 pub(super) struct Offer {
     raw: NonNull<raw::Info>,

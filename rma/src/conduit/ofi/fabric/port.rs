@@ -1,4 +1,4 @@
-//! An endpoint with its completion queue and the addresses of its peers: what requests are made of.
+//! An endpoint with its completion queue and the addresses of its peers: the place of all requests.
 
 use super::memory::{close, failed};
 use super::types::{self as raw, number::*};
@@ -27,7 +27,7 @@ pub(in crate::conduit::ofi) enum Posted {
     Again,
 }
 
-/// Memory of a request's: so many bytes of a registration, from an offset on.
+/// Memory of a request: bytes of a registration, from an offset on.
 #[derive(Clone, Copy)]
 pub(in crate::conduit::ofi) struct Local<'a> {
     pub(in crate::conduit::ofi) memory: &'a Registration,
@@ -143,8 +143,8 @@ unsafe impl Send for Port {}
 unsafe impl Sync for Port {}
 
 impl Port {
-    /// Opens an endpoint, with at most so many `requests` in flight and `slots` receives of `slot_bytes` each, for so many peers.
-    /// No receive is posted yet.
+    /// Opens an endpoint, with at most `requests` in flight and `slots` receives of `slot_bytes` each, for
+    /// `peers` peers. No receive is posted yet.
     pub(in crate::conduit::ofi) fn open(
         offer: &'static Offer,
         requests: u32,
@@ -266,7 +266,7 @@ impl Port {
         self.posted(code, "send")
     }
 
-    /// Reads memory of a peer's into registered memory, which has it at the completion with this number.
+    /// Reads memory of a peer's into registered memory, complete at the completion with this number.
     pub(in crate::conduit::ofi) fn read(
         &self,
         there: RemoteMemory,
@@ -424,7 +424,7 @@ impl Calls {
     }
 }
 
-/// A completion queue with a descriptor to sleep on, or without one where the provider has none.
+/// Opens a completion queue with a descriptor to sleep on, or without one if the provider has none.
 fn open_queue(domain: &Domain, size: usize) -> Result<(NonNull<raw::Cq>, Option<RawFd>)> {
     let mut last = 0;
     for wait_obj in [FI_WAIT_FD, FI_WAIT_NONE] {

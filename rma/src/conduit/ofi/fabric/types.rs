@@ -309,7 +309,7 @@ pub struct RmaOps {
 pub type Read =
     unsafe extern "C" fn(*mut Ep, *mut c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize;
 
-/// Endpoint, what, flags.
+/// Endpoint, message, flags.
 pub type WriteMsg = unsafe extern "C" fn(*mut Ep, *const MsgRma, u64) -> isize;
 
 #[repr(C)]

@@ -43,7 +43,7 @@ pub unsafe fn join_started(joining: &Joining) -> Result<Membership> {
 /// The service uses its membership as the caller of [`join`] does.
 ///
 /// # Errors
-/// When the process was not started by a launcher. Everything later is reported to the launcher.
+/// If the process was not started by a launcher. Everything later is reported to the launcher.
 pub unsafe fn node_main(service: Box<dyn NodeService>) -> Result<u8> {
     node::node_main(service)
 }

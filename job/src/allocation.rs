@@ -1,4 +1,4 @@
-//! The hosts that a batch system has given: what Slurm, PBS and LSF tell the processes of an allocation.
+//! The hosts given by a batch system: the environment of Slurm, PBS and LSF in an allocation.
 //!
 //! Nothing here asks anybody: variables are read, and the file that one of them names. Their content is
 //! checked as input, since it is set outside of this program.
@@ -37,7 +37,7 @@ impl std::fmt::Display for Scheduler {
 pub enum Around {
     /// It is in none.
     Nothing,
-    /// It is one of the tasks that `srun` has started, each of which would start a job on all hosts.
+    /// This process is one of `srun`'s tasks, each of which would start a job on all hosts.
     Task,
     /// It is in this one.
     Allocation(Allocation),
@@ -50,7 +50,8 @@ pub struct Allocation {
     pub scheduler: Scheduler,
     /// The scheduler's name of the job.
     pub job: String,
-    /// The hosts, each once, in the scheduler's order, and how many tasks it has planned for each; 0 where it has not said.
+    /// The hosts, each once, in the scheduler's order, with the number of tasks planned for each; 0 if
+    /// unknown.
     pub hosts: Vec<(String, u32)>,
     /// True if this process runs on the first host.
     pub is_here: bool,
@@ -75,7 +76,7 @@ impl Allocation {
     /// Reads the allocation from this process's environment.
     ///
     /// # Errors
-    /// When they speak of an allocation and its hosts cannot be made out: which variable, and why.
+    /// If they name an allocation and its hosts cannot be made out: the variable, and the reason.
     pub fn around() -> Result<Around> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -134,8 +135,8 @@ impl Allocation {
     }
 
     /// Places the ranks: on each host as many as the scheduler has planned if that is all of them, otherwise
-    /// on all hosts, or the first if ranks are fewer, as many on each. Nothing when they run where this
-    /// process is.
+    /// on all hosts, or the first if ranks are fewer, as many on each. None if they run on this process's
+    /// host.
     pub fn place(&self, ranks: u32) -> Option<Placement> {
         let planned: u64 = self.hosts.iter().map(|(_, tasks)| u64::from(*tasks)).sum();
         let is_planned = planned == u64::from(ranks) && self.hosts.iter().all(|(_, tasks)| *tasks > 0);
@@ -248,7 +249,7 @@ fn split_outside(list: &str) -> Result<Vec<&str>, String> {
     Ok(parts)
 }
 
-/// The numbers of `0-3,7` as they are written: with leading zeros where the first has them.
+/// Returns the numbers of `0-3,7` as written: with leading zeros if the first has them.
 fn numbers_of(ranges: &str) -> Result<Vec<String>, String> {
     let mut numbers = Vec::new();
     for range in ranges.split(',') {
@@ -270,7 +271,8 @@ fn numbers_of(ranges: &str) -> Result<Vec<String>, String> {
     Ok(numbers)
 }
 
-/// The tasks of each host in Slurm's notation, such as `4(x2),3`; nothing where it is of another number of hosts.
+/// Returns the tasks of each host in Slurm's notation, such as `4(x2),3`; none if it is of another number of
+/// hosts.
 fn tasks_of(text: &str, hosts: usize) -> Option<Vec<u32>> {
     let mut tasks = Vec::new();
     for part in text.split(',') {
@@ -302,7 +304,7 @@ fn host_pairs(text: &str) -> Result<Vec<(String, u32)>, String> {
     counted(pairs.into_iter())
 }
 
-/// Each host once, where it is first, with all its tasks.
+/// Lists each host once, at its first place, with all its tasks.
 fn counted<'a>(named: impl Iterator<Item = (&'a str, u32)>) -> Result<Vec<(String, u32)>, String> {
     let mut hosts: Vec<(String, u32)> = Vec::new();
     let mut places = std::collections::HashMap::new();
@@ -379,7 +381,8 @@ mod tests {
         around(variables).expect_err("no hosts").to_string()
     }
 
-    /// Goal: Slurm's notation of hosts and tasks is read as Slurm writes it, and what is none is refused in a line, however large its numbers.
+    /// Goal: Slurm's notation of hosts and tasks is read as Slurm writes it, and an invalid one is refused in
+    /// a line, however large its numbers.
     #[test]
     fn hosts_of_slurm_are_read() {
         assert_eq!(expand("n[0-2,7],m").unwrap(), ["n0", "n1", "n2", "n7", "m"]);
@@ -447,7 +450,7 @@ mod tests {
         }
     }
 
-    /// Goal: the files and words of PBS and LSF are read; what is missing or wrong is named.
+    /// Goal: the files and words of PBS and LSF are read; the error names a missing or wrong one.
     #[test]
     fn hosts_of_pbs_and_lsf_are_read() {
         assert_eq!(around(&[]).unwrap(), Around::Nothing);

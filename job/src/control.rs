@@ -39,12 +39,13 @@ pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
 }
 
-/// The version of what is said. 1: the first. 2: announced exits. 3: ranks that are stopped, or cannot be ended. 4: memory that
-/// nodes have in common, and jobs that outlive a node. 5: ranks that others start. 6: PMI-1 for ranks, and nodes that srun starts.
-/// 7: builds are told.
+/// The protocol's version. 1: the first. 2: announced exits. 3: ranks that are stopped, or cannot be ended.
+/// 4: memory that nodes have in common, and jobs that outlive a node. 5: externally started ranks. 6: PMI-1
+/// for ranks, and nodes that srun starts. 7: builds are told.
 pub(crate) const VERSION: u32 = 8;
 
-/// The build of this vgas: what messages and shared memory mean may change without a new version. Tests keep streams in files.
+/// The build of this vgas: the meaning of messages and shared memory may change without a new version. Tests
+/// keep streams in files.
 #[cfg(not(any(test, fuzzing)))]
 pub(crate) const BUILD: u64 = number(env!("VGAS_SOURCES"));
 #[cfg(any(test, fuzzing))]
@@ -151,7 +152,7 @@ impl Sender {
         self.send_with_files(message, Vec::new())
     }
 
-    /// As [`Sender::send`], with open files, of which the receiver gets duplicates.
+    /// As [`Sender::send`], with open files; the receiver gets duplicates.
     pub(crate) fn send_with_files<T: Serialize>(
         &mut self,
         message: &T,

@@ -1,5 +1,5 @@
 //! Fuzz targets: decode arbitrary bytes as the messages of launcher, daemons and ranks, and as those of
-//! process managers that start ranks. Part of no build but tests and fuzzing (`fuzz/README.md`); no
+//! process managers that start ranks. Built only for tests and fuzzing (`fuzz/README.md`); not a public
 //! interface.
 
 use super::control::{Arrival, Receiver};
@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// Most bytes of a stream: what a socket takes in any case.
+/// Most bytes of a stream: a socket takes as many in any case.
 const BYTES_MAX: usize = 32 << 10;
 
 /// The first byte selects the receiver of the others: a node's daemon, the launcher, a rank, or the daemon as
@@ -24,8 +24,8 @@ pub fn job_control(bytes: &[u8]) {
     }
 }
 
-/// The first byte says what the others are: a process manager's answers to a rank, a rank's questions to `vgas run`, or a list of hosts that
-/// a scheduler tells.
+/// The first byte selects the others' kind: a process manager's answers to a rank, a rank's questions to
+/// `vgas run`, or a scheduler's list of hosts.
 pub fn starters(bytes: &[u8]) {
     match bytes.split_first() {
         Some((0, answers)) => super::pmi::wire::session_of(answers),

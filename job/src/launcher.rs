@@ -69,7 +69,7 @@ pub fn run(spec: &RunSpec) -> Result<JobStatus> {
     Launcher::start(spec, layout)?.run_to_end(&mut signals)
 }
 
-/// Leads a job whose ranks others have started, with a channel to each node's daemon, by node.
+/// Leads a job with externally started ranks, with a channel to each node's daemon, by node.
 pub(crate) fn lead(spec: &RunSpec, layout: Layout, key: JobKey, channels: Vec<Channel>) -> Result<JobStatus> {
     node::raise_file_limit();
     let mut signals = passed_on_signals()?;
@@ -110,7 +110,7 @@ struct Launcher<'a> {
     /// It was told what the start waits for.
     wait_is_told: bool,
     ranks_running: u32,
-    /// By node: how many of its ranks have ended.
+    /// By node: number of its ranks that have ended.
     ranks_ended: Vec<u32>,
     losses: survive::Losses,
     /// Others have started the ranks: these are told why the job ends.
@@ -123,9 +123,9 @@ struct Launcher<'a> {
     /// Ranks have called [`super::Bootstrap::exit`].
     exiting: Option<Exiting>,
     stopping: bool,
-    /// When the daemons were told to end their processes.
+    /// Time at which the daemons were told to end their processes.
     ended: Option<Instant>,
-    /// When one of them last said that its processes are ending.
+    /// Last time that one of them reported that its processes are ending.
     end_heard: Option<Instant>,
     interrupts: u32,
 }
@@ -200,7 +200,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Tells the daemons that others have started what to prepare.
+    /// Tells externally started daemons what to prepare.
     fn begin_joined(&mut self, key: JobKey, channels: Vec<Channel>) -> Result<()> {
         // They know the key: it does not travel in the open.
         drop(key);
@@ -475,7 +475,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Takes in what a daemon says, and notices when it is gone.
+    /// Handles a daemon's messages, and notices its end.
     fn serve_node(&mut self, index: usize) {
         let (ssh_text, listening) = (self.nodes[index].take_stderr(), self.listens());
         self.outputs.push_plain(&ssh_text);
@@ -585,8 +585,8 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Hands on what all ranks have contributed, once they have. If a node is lost, nothing is: daemons tell
-    /// their ranks.
+    /// Hands on the contributions of all ranks, once they are complete. If a node is lost, nothing is:
+    /// daemons tell their ranks.
     fn gather_if_all(&mut self) {
         if self.goes_on() || !self.nodes.iter().all(|node| node.contributions.is_some()) {
             return;
@@ -596,7 +596,7 @@ impl<'a> Launcher<'a> {
         self.tell_all(&ToNode::Gathered(all));
     }
 
-    /// Says that all ranks wait in a barrier of PMI-1, once they do, and what they have put.
+    /// Announces that all ranks wait in a barrier of PMI-1, once they do, with the values that they have put.
     fn fence_if_all(&mut self) {
         let is_any = self.nodes.iter().any(|node| node.fence.is_some());
         let mut all = self.nodes.iter().enumerate();
@@ -676,8 +676,8 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Ends the ranks that do not exit although others have ended the job: SIGQUIT, which they may catch (GASNet
-    /// specification 1.8, 2.1.5), and then as a job that failed.
+    /// Ends the ranks that do not exit although the job was ended: SIGQUIT, which they may catch (GASNet
+    /// specification 1.8, 2.1.5), and then as in a failed job.
     fn end_the_others(&mut self) {
         let Some(exiting) = &mut self.exiting else { return };
         if self.ranks_running == 0 || self.ended.is_some() {
@@ -711,7 +711,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Does what is due: the start, the end, and what takes too long.
+    /// Takes due actions: the start, the end, and timeouts.
     fn advance(&mut self) {
         if !self.started && self.ended.is_none() {
             if self.nodes.iter().all(|node| node.phase == Phase::Ready) {

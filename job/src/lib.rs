@@ -25,27 +25,28 @@
 //!
 //! # Promises
 //!
-//! * *All or nothing.* When a process of the job is killed (at any level, also with SIGKILL), exits with a status other
-//!   than 0, or calls [`Bootstrap::abort`], every process of the job is ended within two seconds: SIGTERM, then SIGKILL
-//!   after half a second. The launcher returns one line naming the first cause. A job that is to survive
-//!   ([`RunSpec::survive`]) goes on without the node of the first process that is killed, once, and tells all.
+//! * *All or nothing.* When a process of the job is killed (at any level, even with SIGKILL), exits with a
+//!   status other than 0, or calls [`Bootstrap::abort`], every process of the job is ended within two
+//!   seconds: SIGTERM, then SIGKILL after half a second. The launcher returns one line naming the first
+//!   cause. A job that is to survive ([`RunSpec::survive`]) continues without the node of the first process
+//!   that is killed, once, and tells all.
 //! * *Nothing stays behind.* Each rank is the leader of a process group, which is ended with it. A daemon ends when its
 //!   channel to the launcher closes. A rank's group is killed by the kernel when its daemon is gone (the lifeline, see
 //!   `system.rs`). Processes that left their group are adopted by the daemon and killed at the end; only when the
 //!   daemon itself is killed can such a process survive. Shared memory consists of anonymous files.
 //! * *The key is never visible.* It travels over inherited sockets, or inside the ssh channel. If ranks are
 //!   started externally, it passes through their starter, and is visible to the user's own processes.
-//! * *Exit 0 without [`Bootstrap::finalize`]* is fine for programs of which no rank joins (any command can be run). When
-//!   some rank has joined, a rank that leaves without finalising may be waited for for ever: the others have one second
-//!   to end as well, then the job fails.
+//! * *Exit 0 without [`Bootstrap::finalize`]* is fine for programs without a joined rank (any command can be
+//!   run). Once a rank has joined, others may wait for ever for one that leaves without finalising: they have
+//!   one second to end as well, then the job fails.
 //! * *An exit of one is the exit of all*, after [`Bootstrap::exit`]: the others have a second to follow, and are ended then.
-//! * *Bounded end.* A process that waits within the kernel (for a disk that does not answer) cannot be ended by anybody. The
-//!   launcher gives it up a second after SIGKILL, names it, and ends with a status that is not 0. A process that is ending and gives its
-//!   memory back has no limit.
+//! * *Bounded end.* A process that waits within the kernel (for a disk that does not answer) cannot be ended.
+//!   The launcher gives it up a second after SIGKILL, names it, and ends with a status that is not 0. A
+//!   process that is ending and gives its memory back has no limit.
 //! * *A stopped process is waited for*, because it may be under a debugger; after fifteen seconds the
 //!   launcher reports, once, which rank or daemon it is.
-//! * *Bounded start.* Every node is ready within [`RunSpec::connect_timeout`] or the job fails, saying which is not. After
-//!   five seconds a line says what the start waits for.
+//! * *Bounded start.* Every node is ready within [`RunSpec::connect_timeout`] or the job fails, saying which
+//!   is not. After five seconds a line names the missing processes.
 //!
 //! Over ssh, both sides say every two seconds that they are alive, and give the other up after fifteen of silence.
 
@@ -108,7 +109,7 @@ const ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// own timeout by far.
 const ALIVE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Duration of a job's start after which a line says what it waits for.
+/// Duration of a job's start after which a line names the missing processes.
 const WAIT_IS_TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// The same of a conduit that is being opened.

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, ToSocketAddrs};
 use vgas_rma::conduit::interfaces::{interface_address, interface_addresses};
 use vgas_rma::error::{Result, RmaError};
 
-/// Binds one for the daemons of a job whose ranks others have started. `SSH_CONNECTION` is of a login elsewhere there.
+/// Binds one for the daemons of an externally started job. `SSH_CONNECTION` is of a login elsewhere there.
 pub(crate) fn bind_here(listen: &Listen) -> Result<TcpListener> {
     let address = match &listen.interface {
         Some(_) => address(listen)?,

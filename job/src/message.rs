@@ -92,27 +92,28 @@ pub(crate) enum ToNode {
     Input(Vec<u8>),
     /// The contributions of all ranks, by rank.
     Gathered(Vec<Vec<u8>>),
-    /// All ranks wait in a barrier of PMI-1: what they have put since the last one.
+    /// All ranks wait in a barrier of PMI-1: the values put since the last one.
     Fenced(Vec<(String, String)>),
     /// Every rank has finalised, or every rank exits.
     Finalised,
-    /// The job failed: end every process of the node, gently or at once. Ranks that others have started are told why.
+    /// The job failed: end every process of the node, gently or at once. Externally started ranks are told
+    /// the reason.
     End { at_once: bool, why: Why },
     /// Every rank has ended well: stop the service and leave.
     Stop,
     /// I am still here.
     Alive,
-    /// A node is lost; the job goes on without it.
+    /// A node is lost; the job continues without it.
     Lost(NodeId),
-    /// From a rank, first: lead this job. With it travels the listener where its daemons come.
+    /// From a rank, first: lead this job. The listener for its daemons travels with it.
     Lead(Box<Lead>),
-    /// From a rank, first: be the daemon of this node. With it travels the listener where its ranks come.
+    /// From a rank, first: be the daemon of this node. The listener for its ranks travels with it.
     Serve { ranks: u32, timeout: Duration },
-    /// From a rank, after `Serve`: where the job is led, and its key.
+    /// From a rank, after `Serve`: the leader's address, and the job's key.
     Reach { address: SocketAddr, key: JobKey },
 }
 
-/// Why a job ends: the line that people read, and its exit status. No line where a rank's exit says all.
+/// Why a job ends: the line that people read, and its exit status. No line if a rank's exit says all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Why {
     pub(crate) line: Option<String>,
@@ -130,11 +131,11 @@ pub(crate) struct Lead {
 /// From a node's daemon to the launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromNode {
-    /// A rank that others have started has come to this node, by its number there. Before `Describe`.
+    /// An externally started rank has come to this node, by its number there. Before `Describe`.
     Arrived { rank: u32, host: String },
     /// Prepared. Addresses of the node's ranks and then its agent, or none when no conduit listens.
     Ready { host: String, addresses: Vec<SocketAddr> },
-    /// Could not prepare, start a rank, or go on; the daemon ends.
+    /// Could not prepare, start a rank, or continue; the daemon ends.
     Failed { message: String, code: u8 },
     /// The first rank of this node has joined.
     Joined,
@@ -162,7 +163,7 @@ pub(crate) enum FromNode {
     Stopped,
     /// I am still here.
     Alive,
-    /// A process of the node has lost its connection to this peer, and waits for what becomes of it.
+    /// A process of the node has lost its connection to this peer, and waits for the decision.
     Broken(Peer),
 }
 
@@ -182,7 +183,7 @@ pub(crate) enum Exit {
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// Somehow, before it had finalised: others have started it, and know more.
+    /// Unobserved, before it had finalised: its starter knows more.
     Unseen,
 }
 
@@ -209,7 +210,7 @@ pub(crate) enum ToRank {
     Gathered(Vec<Vec<u8>>),
     /// Every rank has finalised, or every rank exits.
     Finalised,
-    /// The job ends. To ranks that others have started, over their lifeline, or in place of the welcome.
+    /// The job ends. To externally started ranks, over their lifeline, or in place of the welcome.
     Ended(Why),
     /// The welcome comes later, when the node's service runs. Meanwhile the rank prepares this conduit, which takes long to open.
     Prepare { conduit: String },
@@ -241,6 +242,6 @@ pub(crate) enum FromRank {
     /// The rank is about to exit with this status, which is to be the job's; the daemon answers (`Finalised`)
     /// when every rank is.
     Exit { code: u8 },
-    /// I have lost my connection to this peer, and wait for what becomes of it.
+    /// The rank has lost its connection to this peer, and waits for the decision.
     Broken(Peer),
 }

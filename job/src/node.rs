@@ -89,7 +89,7 @@ pub(crate) fn node_main(service: Box<dyn NodeService>) -> Result<u8> {
     }
 }
 
-/// Is a helper of a job whose ranks others have started.
+/// Serves as a helper of an externally started job.
 fn help(
     message: ToNode,
     mut files: Vec<OwnedFd>,
@@ -119,7 +119,7 @@ fn widen_affinity() {
     let _ = sched_setaffinity(None, &all);
 }
 
-/// Tells the launcher why this node cannot go on.
+/// Tells the launcher why this node cannot continue.
 pub(crate) fn fail(channel: &mut Channel, message: &str, code: u8) -> Result<u8> {
     channel.sender.send(&FromNode::Failed { message: message.into(), code })?;
     channel.sender.flush_blocking()?;
@@ -141,11 +141,11 @@ pub(crate) struct Node {
     listeners: Vec<Option<TcpListener>>,
     inherited_input: Option<OwnedFd>,
     addresses: Vec<SocketAddr>,
-    /// Ranks that others have started, until the start.
+    /// Externally started ranks, until the start.
     guests: Vec<RankProcess>,
     ranks: Vec<RankProcess>,
     agent: Arc<AgentLine>,
-    /// The job goes on without a node.
+    /// The job continues without a node.
     goes_on: bool,
     stop: Stop,
     service: ServiceState,
@@ -154,7 +154,7 @@ pub(crate) struct Node {
     kill_at: Option<Instant>,
     /// Deadline after which killed processes that still run are given up.
     give_up_at: Option<Instant>,
-    /// Some cannot be ended.
+    /// Some processes cannot be ended.
     gave_up: bool,
     /// The launcher, and with it the ranks, were stopped from a terminal.
     suspended: bool,
@@ -183,7 +183,7 @@ enum Next {
 }
 
 impl Node {
-    /// As [`Node::prepare`], for ranks that others have started, in their order. Gives them back when it fails.
+    /// As [`Node::prepare`], for externally started ranks, in their order. Gives them back when it fails.
     pub(crate) fn prepare_with(
         description: NodeDescription,
         files: Vec<OwnedFd>,
@@ -203,7 +203,7 @@ impl Node {
         }
     }
 
-    /// Makes the domain and the listeners, and says so.
+    /// Makes the domain and the listeners, and reports them.
     fn prepare(description: NodeDescription, mut files: Vec<OwnedFd>, channel: &mut Channel) -> Result<Self> {
         let (node, layout) = (description.node, &description.job.layout);
         if node.0 >= layout.nodes() {
@@ -564,7 +564,7 @@ impl Node {
         Ok(())
     }
 
-    /// Takes in what ranks say, and gives them what they had no room for.
+    /// Handles the ranks' messages, and sends messages that waited for room.
     fn serve_ranks(&mut self, channel: &mut Channel) -> Result<()> {
         for index in 0..self.ranks.len() {
             let rank = &mut self.ranks[index];
@@ -636,7 +636,7 @@ impl Node {
         }
     }
 
-    /// Passes on what all ranks of the node contribute, once they have.
+    /// Passes on the contributions of all ranks of the node, once they are complete.
     fn gather_if_all(&mut self, channel: &mut Channel) -> Result<()> {
         if self.goes_on {
             self.answer_gatherers();
@@ -647,8 +647,8 @@ impl Node {
         Ok(())
     }
 
-    /// Ends gathering if a node is lost: waiting ranks are answered at once, with empty shares. The others
-    /// may have heard of the loss before, and not come.
+    /// Ends gathering if a node is lost: waiting ranks are answered at once, with empty shares. The other
+    /// ranks may have heard of the loss before, and not come.
     fn answer_gatherers(&mut self) {
         let nothing = ToRank::Gathered(vec![Vec::new(); self.description.job.layout.ranks() as usize]);
         for rank in &mut self.ranks {
@@ -677,7 +677,7 @@ impl Node {
         Ok(())
     }
 
-    /// Passes on what ranks write, as far as the launcher takes it.
+    /// Passes on the ranks' output, as far as the launcher takes it.
     fn forward_output(&mut self, channel: &mut Channel) -> Result<()> {
         for rank in self.ranks.iter_mut().filter(|_| self.description.output != Output::Inherit) {
             for stream in [Stream::Output, Stream::Error] {

@@ -52,7 +52,7 @@ pub(super) struct NodeLink {
     /// Values put by its ranks, when all of them wait in a barrier of PMI-1.
     pub(super) fence: Option<Vec<(String, String)>>,
     pub(super) finalised: bool,
-    /// The process that was started for it, here; none when others have.
+    /// The process that was started for it, here; none if it was started externally.
     child: Option<Child>,
     over_ssh: bool,
     /// The command that started it, if it was not this process.
@@ -118,7 +118,7 @@ impl NodeLink {
         })
     }
 
-    /// A daemon that others have started, at the other end of this channel.
+    /// An externally started daemon, at the other end of this channel.
     pub(super) fn reached(node: NodeId, host: String, channel: Channel) -> Self {
         Self {
             node,
@@ -205,7 +205,7 @@ impl NodeLink {
         self.phase == Phase::Ready && self.heard.elapsed() > ALIVE_TIMEOUT
     }
 
-    /// This process was stopped: the other side is not to blame for what was not heard.
+    /// This process was stopped: the other side is not to blame for the silence.
     pub(super) fn excuse_silence(&mut self) {
         self.heard = Instant::now();
         self.stop.restart();
@@ -218,7 +218,8 @@ impl NodeLink {
         }
     }
 
-    /// Gives the node up: kills what leads to it, and says what became of that: how, and the exit status.
+    /// Gives the node up: kills the command that leads to it, and returns its end: in words, and as the exit
+    /// status.
     pub(super) fn lose(&mut self, reason: Option<String>) -> (String, u8) {
         let (was_ready, starter) = (self.phase == Phase::Ready, self.starter);
         let exit = if reason.is_none() { self.exit_within(EXIT_TIMEOUT / 4) } else { None };
@@ -334,7 +335,7 @@ impl Drop for NodeLink {
     }
 }
 
-/// The command of these words, of which there is at least one (checked with the specification).
+/// Builds the command of these words; there is at least one (checked with the specification).
 fn command(words: &[OsString]) -> Command {
     let mut words = words.iter();
     let mut command = Command::new(words.next().map_or(OsStr::new("vgas"), OsString::as_os_str));

@@ -13,7 +13,7 @@ use vgas_rma::address::Rank;
 /// Written at once. A pipe that is writable takes this much (PIPE_BUF) without blocking.
 const WRITE_BYTES: usize = 4096;
 
-/// A longer line is cut into several labelled ones: what a line may hold in memory.
+/// A longer line is cut into several labelled ones: bounds the memory of a line.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Output that has been received and not yet written.
@@ -41,7 +41,7 @@ impl Outputs {
         }
     }
 
-    /// Takes in what a rank wrote; nothing: its end.
+    /// Takes a rank's output; an empty one is its end.
     pub(crate) fn push(&mut self, rank: Rank, stream: Stream, bytes: &[u8]) {
         let waiting = &mut self.waiting[stream as usize];
         if self.closed[stream as usize] {
@@ -80,7 +80,7 @@ impl Outputs {
         }
     }
 
-    /// Takes in what a daemon or ssh says for itself.
+    /// Takes output of a daemon or of ssh itself.
     pub(crate) fn push_plain(&mut self, bytes: &[u8]) {
         if !self.closed[Stream::Error as usize] {
             self.waiting[Stream::Error as usize].extend(bytes);

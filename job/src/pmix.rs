@@ -7,12 +7,13 @@
 //!    library (a value) are read no further than their tag and the member that the tag names.
 //! 2. *Life.* The library is never unloaded: it has threads of its own. Its allocations are freed once, by
 //!    `free` as its header's macros do, after they have been copied.
-//! 3. *Text.* A string of the library is read to its end, but no further than a bound; what is passed to it ends with a zero.
+//! 3. *Text.* A string of the library is read to its end, but no further than a bound; strings passed to it
+//!    end with a zero.
 //! 4. *Threads.* One thread makes all calls, one after another ([`crate::pmi`] has one for it, because a call has no bound of its own). The
 //!    last may come from the thread that ends the process, when no other is in flight.
 //!
-//! A library that lies about the length of what it gives, or gives an address where nothing is, cannot be caught: it is code
-//! of this process.
+//! A library that returns a wrong length, or an invalid address, cannot be caught: it is code of this
+//! process.
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -38,7 +39,7 @@ struct Process {
     rank: u32,
 }
 
-/// `pmix_value_t`: a tag, and 24 bytes of which the tag says what they are.
+/// `pmix_value_t`: a tag, and 24 bytes whose meaning the tag gives.
 #[repr(C)]
 struct Value {
     tag: u16,

@@ -52,7 +52,7 @@ enum Hold {
     Child { _lifeline: OwnedFd },
     /// Others have started it.
     Guest {
-        /// The process, where it is in sight.
+        /// The process, if it is in sight.
         process: Option<OwnedFd>,
         /// By which it hears of the end, once it is welcomed.
         lifeline: Option<Sender>,
@@ -122,7 +122,7 @@ pub(crate) struct Progress {
     pub(crate) welcomed: bool,
     /// Its contribution to the allgather in flight.
     pub(crate) contribution: Option<Vec<u8>>,
-    /// It waits for what all have given.
+    /// It waits for the contributions of all.
     pub(crate) gathers: bool,
     pub(crate) finalised: bool,
     /// It has announced its exit.
@@ -131,7 +131,7 @@ pub(crate) struct Progress {
 
 /// Forwarded standard input.
 pub(crate) struct RankInput {
-    /// The pipe; `None` when the rank has closed it, and what comes is dropped.
+    /// The pipe; `None` when the rank has closed it, and further bytes are dropped.
     pub(crate) pipe: Option<OwnedFd>,
     waiting: VecDeque<u8>,
     at_end: bool,
@@ -216,7 +216,7 @@ impl RankProcess {
         })
     }
 
-    /// A rank that others have started, and that has come over this socket.
+    /// Makes an externally started rank, which has come over this socket.
     pub(crate) fn guest(rank: Rank, socket: OwnedFd) -> Result<Self> {
         let pid = system::peer_of(socket.as_fd()).ok().and_then(|(pid, _)| Pid::from_raw(pid));
         let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -281,7 +281,7 @@ impl RankProcess {
         }
     }
 
-    /// Takes in what the rank says. An error is the rank's fault.
+    /// Handles the rank's messages. An error is the rank's fault.
     pub(crate) fn receive(&mut self) -> Result<Vec<FromRank>> {
         let mut messages = Vec::new();
         while let Some(channel) = &mut self.channel {
@@ -389,7 +389,7 @@ impl RankProcess {
         RankExit { rank: self.rank, pid: self.pid(), exit, joined, finalised, by_itself }
     }
 
-    /// Returns if others may wait for it, and if it has released them: in the job, or in PMI-1.
+    /// Returns whether others may wait for it, and whether it has released them: in the job, or in PMI-1.
     pub(crate) fn has_joined_and_finalised(&self) -> (bool, bool) {
         match &self.pmi {
             _ if self.progress.joined => (true, self.progress.finalised || self.progress.exits),
@@ -400,7 +400,7 @@ impl RankProcess {
 }
 
 impl Suspension {
-    /// Takes in what has happened to this child.
+    /// Handles a change of this child.
     pub(crate) fn notice(&mut self, child: Pid) {
         let changes = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
         while let Ok(Some(change)) = waitid(WaitId::Pid(child), changes) {
@@ -413,7 +413,7 @@ impl Suspension {
         self.since = self.since.map(|_| Instant::now());
     }
 
-    /// When it is to be said that the child is stopped.
+    /// Time for the report that the child is stopped.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.since.filter(|_| !self.told).map(|since| since + STOP_TIMEOUT)
     }
@@ -426,7 +426,7 @@ impl Suspension {
     }
 }
 
-/// Tells a rank where it finds its line of PMI-1, and which rank it is, as Hydra does.
+/// Sets a rank's variables for its line of PMI-1, and for its number, as Hydra does.
 fn tell_of_pmi(command: &mut Command, node: &NodeDescription, rank: Rank, file: RawFd) {
     let layout = &node.job.layout;
     let here = layout.ranks_of(node.node);
@@ -447,7 +447,7 @@ pub(crate) fn exit_of(status: rustix::process::WaitStatus) -> Exit {
 }
 
 impl RankInput {
-    /// Takes bytes for the rank; none: the end. Returns how many bytes are done with.
+    /// Takes bytes for the rank; none: the end. Returns the number of bytes that are done with.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> usize {
         self.at_end |= bytes.is_empty();
         self.waiting.extend(bytes);
@@ -459,7 +459,7 @@ impl RankInput {
         self.pipe.is_some() && !self.waiting.is_empty()
     }
 
-    /// Writes what there is room for; returns how many bytes are done with.
+    /// Writes as far as there is room; returns the number of bytes that are done with.
     pub(crate) fn flush(&mut self) -> usize {
         let before = self.waiting.len();
         while let Some(pipe) = &self.pipe

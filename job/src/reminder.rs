@@ -24,9 +24,10 @@ struct State {
 }
 
 impl Reminder {
-    /// Begins to wait. None where there is no thread for it: then nothing is told.
+    /// Begins to wait. None if there is no thread for it: then nothing is told.
     ///
-    /// The thread runs when this returns, and needs nothing of the dynamic linker any more: that may be busy with what is waited for.
+    /// The thread runs when this returns, and needs nothing of the dynamic linker any more: that may be busy
+    /// with the awaited work.
     pub(crate) fn start(after: Duration, line: String) -> Option<Self> {
         let shared = Arc::<Shared>::default();
         let its = shared.clone();

@@ -13,8 +13,8 @@ use vgas_rma::address::Layout;
 use vgas_rma::domain::RegionSpec;
 use vgas_rma::error::{Result, RmaError};
 
-/// Why a service cannot start or go on. Its text ends the job: "the agent of node 1: …". An [`RmaError`] that
-/// [is a complaint](RmaError::is_complaint) gives way to what others say.
+/// Reason why a service cannot start or continue. Its text ends the job: "the agent of node 1: …". An
+/// [`RmaError`] that [is a complaint](RmaError::is_complaint) gives way to other processes' reports.
 pub type ServiceError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A service of a node, run in a thread of its own inside the daemon.
@@ -26,8 +26,9 @@ pub trait NodeService: Send {
     /// has. `membership.me` is the agent's peer. An error ends the job before it has begun.
     fn start(&mut self, membership: Membership) -> Result<(), ServiceError>;
 
-    /// The shared regions of all peers of a job with these settings: what [`RunSpec::regions`](super::RunSpec::regions) says of a job
-    /// that is run, for one whose ranks others have started. None unless it is said.
+    /// Returns the shared regions of all peers of a job with these settings:
+    /// [`RunSpec::regions`](super::RunSpec::regions) of a launched job, for an externally started one. None
+    /// unless it is said.
     fn regions(
         &self,
         _settings: &BTreeMap<String, String>,
@@ -76,7 +77,7 @@ impl Stop {
         self.0.bell.as_fd()
     }
 
-    /// Sleeps until the request, for so long at most; whether it has come.
+    /// Sleeps until the request, for at most `most`; returns true if it has come.
     pub fn requested_within(&self, most: Duration) -> Result<bool> {
         let end = Instant::now() + most;
         while !self.requested() {

@@ -71,8 +71,8 @@ pub struct RunSpec {
     /// Within what time every node must be ready to start its ranks.
     pub connect_timeout: Duration,
     /// True if the job continues when a node is lost: every process is told of it, and operations on that
-    /// node fail. Needs the `tcp` conduit. A second node that is lost ends the job, and so does the first one
-    /// where others have started the ranks ([`join_started`](crate::join_started)).
+    /// node fail. Needs the `tcp` conduit. A second loss ends the job, and so does the first one if the ranks
+    /// were started externally ([`join_started`](crate::join_started)).
     pub survive: bool,
 }
 
@@ -160,7 +160,7 @@ impl Plan {
         }
     }
 
-    /// The job of so many ranks on these hosts.
+    /// Returns the job's specification for this number of ranks on these hosts.
     pub(crate) fn spec(self, ranks: u32, hosts: Vec<String>) -> RunSpec {
         RunSpec {
             conduit: self.conduit,
@@ -190,7 +190,7 @@ pub struct JobStatus {
     /// The exit status for the launcher: 0 when every rank ended with 0; the code of the first rank that failed;
     /// 128 + signal when a process was killed; 127 or 126 when the program could not be started.
     pub code: u8,
-    /// The one line that says what happened, when something did.
+    /// The one line that describes a failure, if there was one.
     pub message: Option<String>,
 }
 
@@ -230,7 +230,7 @@ impl RunSpec {
     /// Returns the assignment of ranks to nodes.
     ///
     /// # Errors
-    /// When the numbers of ranks, nodes and hosts make no sense.
+    /// If the numbers of ranks, nodes and hosts make no sense.
     pub fn layout(&self) -> Result<Layout> {
         let wrong = |what: String| Err(RmaError::Refused(what));
         if self.ranks == 0 || self.nodes == 0 {
@@ -355,7 +355,7 @@ impl JobStatus {
     /// Every rank ended with 0.
     pub const SUCCESS: JobStatus = JobStatus { code: 0, message: None };
 
-    /// As it is; where it says that something failed, it also says which nodes have had too little memory.
+    /// Returns the status unchanged, but a failure also names the nodes that have had too little memory.
     pub(crate) fn with_exhausted(mut self, nodes: impl Iterator<Item = NodeId>) -> Self {
         let nodes: Vec<String> = nodes.map(|node| node.to_string()).collect();
         if let (Some(message), false) = (&mut self.message, nodes.is_empty()) {

@@ -69,7 +69,7 @@ pub(crate) fn tells_of_a_rank(name: &OsStr) -> bool {
 mod tests {
     use super::*;
 
-    /// Goal: what makes a process a rank goes, what a user or a site has set stays.
+    /// Goal: variables that make a process a rank go, those that a user or a site has set stay.
     #[test]
     fn parameters_stay() {
         let gone = [

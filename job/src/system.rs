@@ -5,12 +5,13 @@
 //!
 //! 1. *Between fork and exec* only async-signal-safe calls are made: plain system calls on numbers that were computed
 //!    before the fork. Nothing allocates, locks or panics.
-//! 2. *A descriptor known by number* becomes an `OwnedFd` only when this process was told to own it (its environment
-//!    says so), at most once per process, and after a check that it is open and of the expected kind.
+//! 2. *A descriptor known by number* becomes an `OwnedFd` only if this process was told to own it (by its
+//!    environment), at most once per process, and after a check that it is open and of the expected kind.
 //! 3. *Pointers to the system* point to live local values for the time of the call.
 //! 4. *A fork without exec* is made by a process that has one thread, as a helper has when it begins.
-//! 5. *A function found by its name* is called with the type that the MPI standard gives it, in the ABI of the MPICH family
-//!    (whose handles are numbers), after the library has said that it belongs to that family.
+//! 5. *A function found by its name* is called with the type that the MPI standard gives it, in the ABI of
+//!    the MPICH family (whose handles are numbers), after the library has identified itself as of that
+//!    family.
 
 use std::fs::File;
 use std::io;
@@ -26,10 +27,10 @@ pub(crate) const CONTROL_VARIABLE: &str = "VGAS_CONTROL_FD";
 /// Starts the program of a rank, in a process group of its own, with its ends of the control socket and the lifeline, and of the line
 /// of PMI-1 if it has one.
 ///
-/// The *lifeline* is a socket that is never written to. The other end is held by the daemon; when that closes
-/// (however the daemon ends) the kernel sends SIGKILL to the whole group: also to processes that the rank
-/// started, and without a thread that watches. The parent-death signal covers the moment before the lifeline
-/// is armed.
+/// The *lifeline* is a socket that is never written to. The daemon holds the other end; when that closes
+/// (however the daemon ends) the kernel sends SIGKILL to the whole group, including processes that the rank
+/// started, and without a watching thread. The parent-death signal covers the moment before the lifeline is
+/// armed.
 ///
 /// Must be called by the daemon's main thread: the parent-death signal is tied to the thread that forks.
 pub(crate) fn spawn_rank(
@@ -70,7 +71,7 @@ pub(crate) fn spawn_rank(
     command.spawn()
 }
 
-/// Linux: the signal to send instead of SIGIO. The `libc` crate lacks it; `<asm-generic/fcntl.h>` has it.
+/// Linux: the signal to send instead of SIGIO. The `libc` crate lacks it; it is in `<asm-generic/fcntl.h>`.
 const F_SETSIG: libc::c_int = 10;
 
 /// `fcntl` with a number. Async-signal-safe.
@@ -99,8 +100,8 @@ pub(crate) fn take_control_socket() -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The number of the control socket that this process was started with, while it has it. A process that inherited the variable but
-/// not the socket (its parent has joined) is no rank.
+/// Returns the number of the control socket that this process was started with, while it has it. A process
+/// that inherited the variable but not the socket (its parent has joined) is no rank.
 pub(crate) fn control_socket() -> Option<RawFd> {
     let number = std::env::var(CONTROL_VARIABLE).ok()?.parse().ok()?;
     (socket_option(number, libc::SO_DOMAIN) == Some(libc::AF_UNIX)).then_some(number)
@@ -152,8 +153,8 @@ pub(crate) fn inherited_socket(number: u32) -> Option<OwnedFd> {
     (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// Puts another socket in the place of one that this process has inherited by number: what the program's libraries, and programs
-/// that it runs, find under the number from now on.
+/// Puts another socket in the place of one that this process has inherited by number: the program's
+/// libraries, and programs that it runs, find it under the number from now on.
 pub(crate) fn replace_inherited(number: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let number = RawFd::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: rule 2: the environment gives this number to the user of the process manager, and

@@ -21,7 +21,7 @@ pub(crate) enum Cause {
     Left(RankExit),
     /// A rank or an agent asked for it. A complaint is about another process.
     Abort { from: Peer, message: String, code: u8, is_complaint: bool },
-    /// A node cannot do its part and says why.
+    /// A node cannot do its part, for this reason.
     Failed { node: NodeId, message: String, code: u8 },
     /// A daemon, or the connection to it, is gone.
     DaemonLost { node: NodeId, pid: Option<u32>, how: String, code: u8 },
@@ -196,7 +196,7 @@ impl Verdict {
         self.unending.push(who);
     }
 
-    /// This status, or, where something is left of the job, one that is not 0 and says what.
+    /// Returns this status, or, if something is left of the job, one that is not 0 and names it.
     pub(crate) fn with_unending(&self, status: JobStatus) -> JobStatus {
         if self.unending.is_empty() {
             return status;
@@ -210,7 +210,7 @@ impl Verdict {
     }
 }
 
-/// The exit status that says "killed by this signal", as shells do.
+/// The exit status for "killed by this signal", as shells do.
 pub(crate) fn signal_code(signal: i32) -> u8 {
     128u8.wrapping_add(signal as u8)
 }
@@ -264,7 +264,8 @@ mod tests {
         assert_eq!(status.message.unwrap(), "rank 2 (pid 4711, host y) was killed by signal 9 (SIGKILL)");
     }
 
-    /// The daemon of node 1 is killed; its ranks, and those that map memory of theirs, end by what they touch. The daemon is named.
+    /// The daemon of node 1 is killed; its ranks, and those that map memory of theirs, end when they touch
+    /// it. The daemon is named.
     #[test]
     fn what_was_killed_outweighs_who_has_lost_memory() {
         let mut verdict = verdict();
@@ -281,7 +282,7 @@ mod tests {
         assert!(said.contains("daemon") && said.contains("SIGKILL"), "{said}");
     }
 
-    /// Rank 1 says why it ends, and ends. An agent on another node has lost it before that has travelled.
+    /// Rank 1 reports why it ends, and ends. An agent on another node has lost it before that has travelled.
     #[test]
     fn who_knows_the_reason_outweighs_who_saw_the_end() {
         let mut verdict = verdict();

@@ -1,5 +1,5 @@
-//! One suite for every [`Bootstrap`](super::Bootstrap): what it promises, as the ranks of a job see it, and what its starter says
-//! afterwards.
+//! One suite for every [`Bootstrap`](super::Bootstrap): its promises, as the ranks of a job see them, and its
+//! starter's report afterwards.
 //!
 //! Every rank of a job runs [`Case::rank`] with its membership; the starter of the job then checks its status
 //! against [`Case::check`]. Each rank needs a segment ([`RegionId::SEGMENT`]) of [`SEGMENT_BYTES`].
@@ -23,7 +23,7 @@ pub struct Case {
     pub ranks_min: u32,
     /// Body of each rank. It panics when the promise is not kept, and returns when the rank is to end with 0.
     pub rank: fn(&Membership),
-    /// The exit status of the job, and what its line says; none: the job says nothing.
+    /// The exit status of the job, and the content of its line; none: the job prints nothing.
     status: (u8, Option<&'static str>),
 }
 
@@ -68,7 +68,7 @@ impl Case {
     /// Holds how the job ended against what was promised.
     ///
     /// # Panics
-    /// When they differ.
+    /// If they differ.
     pub fn check(&self, status: &JobStatus) {
         let (code, said) = self.status;
         let message = status.message.as_deref();
@@ -156,7 +156,7 @@ fn several_threads_may_call(member: &Membership) {
     member.bootstrap.finalize().expect("the end");
 }
 
-/// Waits for what does not come: the process is ended, or the call fails.
+/// Waits for an event that never comes: the process is ended, or the call fails.
 fn never(member: &Membership) {
     let all = member.bootstrap.all_gather(b"");
     assert!(matches!(all, Err(RmaError::JobAborted(_))), "{all:?}");
@@ -173,8 +173,8 @@ fn an_abort_ends_all(member: &Membership) {
     never(member);
 }
 
-/// A complaint that comes after a reason changes nothing. (That a reason replaces a complaint, too, depends in a job of processes on
-/// how long the one with the reason lives.)
+/// A complaint that comes after a reason changes nothing. (In a job of processes, a reason replaces a
+/// complaint only if the process with the reason lives long enough.)
 fn who_knows_is_believed(member: &Membership) {
     if is_last(member) {
         member.bootstrap.abort(ROTTEN, 9).expect("a word to the starter");

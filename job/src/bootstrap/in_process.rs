@@ -30,8 +30,8 @@ pub struct Simulated {
     job: Arc<Job>,
 }
 
-/// The job of one rank that this process is by itself, of `spec` whatever is not about processes. It has a pinned segment if
-/// `spec` says so, and no agent, which tiered ones need.
+/// The job of one rank that this process is by itself, of `spec` whatever is not about processes. It has a
+/// pinned segment if `spec` asks for one, and no agent, which tiered ones need.
 ///
 /// # Errors
 /// [`RmaError::Refused`] when `spec` makes no sense or has several ranks; when the system refuses shared memory.
@@ -44,7 +44,7 @@ pub fn alone(spec: &RunSpec) -> Result<Membership> {
 }
 
 impl Simulated {
-    /// A job of `spec`, of which whatever is about processes (programs, hosts, output) is left aside.
+    /// Makes a job of `spec`, without its parts about processes (programs, hosts, output).
     ///
     /// # Errors
     /// [`RmaError::Refused`] when `spec` makes no sense; when the system refuses shared memory or a listener.
@@ -106,7 +106,7 @@ struct Job {
 struct State {
     /// By rank.
     ranks: Vec<Progress>,
-    /// All-gathers that are complete, and what the last of them has brought.
+    /// Completed all-gathers, and the result of the last.
     rounds: u64,
     gathered: Arc<Vec<Vec<u8>>>,
     verdict: Verdict,

@@ -69,7 +69,7 @@ pub(crate) struct Launched {
     place: Identity,
     sender: Mutex<Sender>,
     receiver: Mutex<Receiver>,
-    /// At the lifeline, when others have started this rank.
+    /// Thread at the lifeline, if this rank was started externally.
     watch: Option<Arc<Watch>>,
 }
 
@@ -85,7 +85,7 @@ impl Launched {
         Self { place, sender, receiver, watch: None }
     }
 
-    /// A rank that others have started.
+    /// Makes an externally started rank.
     pub(crate) fn watched(channel: Channel, place: Identity, watch: Arc<Watch>) -> Self {
         Self { watch: Some(watch), ..Self::new(channel, place) }
     }

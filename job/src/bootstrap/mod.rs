@@ -1,7 +1,8 @@
 //! A process's start-up in its job: its identity, communication with the other ranks before there are
 //! endpoints, and notice of the end.
 //!
-//! Everything above goes through [`Bootstrap`]; what came with it is in a [`Membership`](crate::Membership), which holds one.
+//! Everything above goes through [`Bootstrap`]; a [`Membership`](crate::Membership) holds one, with the data
+//! of the start.
 //!
 //! | implementation | for |
 //! |---|---|
@@ -9,7 +10,7 @@
 //! | [`alone`] | a program started by hand that wants to be a job of one rank. Nobody gets it without having asked for it: a job whose start went wrong must not become many jobs of one |
 //! | [`Simulated`] | a whole job in one process, a thread a rank, for tests |
 //!
-//! [`conformance`] is what all of them are held to.
+//! [`conformance`] is the suite for all of them.
 //!
 //! # Adding one
 //!
@@ -20,7 +21,8 @@
 //! 2. A function that makes the rank's [`Membership`](crate::Membership).
 //! 3. A test that has a job of it run every case of [`conformance`], as `job/tests` does for those above.
 //!
-//! Ranks of a node must be consecutive ([`Layout`]): where a starter deals them out otherwise, they are numbered again.
+//! Ranks of a node must be consecutive ([`Layout`]): if a starter deals them out otherwise, they are
+//! renumbered.
 
 mod agent;
 pub mod conformance;
@@ -130,7 +132,7 @@ pub trait Bootstrap: fmt::Debug + Send + Sync {
     /// As [`Bootstrap::finalize`].
     fn declare_end(&self) -> Result<()>;
 
-    /// The second part: waits for helpers that are to be gone before this process, where there are any.
+    /// The second part: waits for helpers that must be gone before this process, if there are any.
     fn depart(&self) {}
 
     /// Ends the job with this exit status: every rank, whether it calls this or not. Returns when all ranks have called
@@ -151,7 +153,7 @@ pub trait Bootstrap: fmt::Debug + Send + Sync {
     fn end(&self, why: End) -> Result<()>;
 
     /// Reports that the connection to a peer broke, in a job that continues without lost nodes: the launcher
-    /// decides about that peer's node, or ends the job. Does nothing where no job goes on so.
+    /// decides about that peer's node, or ends the job. Does nothing if no job continues so.
     ///
     /// # Errors
     /// If it cannot be reported.
@@ -159,8 +161,8 @@ pub trait Bootstrap: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Has this called when it is decided that a node is lost, for each once, also if that was before. It must not wait. For
-    /// agents, which tell their ranks; others are never called.
+    /// Sets the callback for lost nodes, called once for each, even for earlier ones. It must not wait. For
+    /// agents, which tell their ranks; the others' are never called.
     fn on_lost(&self, _hear: Box<dyn Fn(NodeId) + Send + Sync>) {}
 
     /// [`Bootstrap::end`] with this line and this exit status (0 becomes 1).
@@ -171,7 +173,7 @@ pub trait Bootstrap: fmt::Debug + Send + Sync {
         self.end(End { message: message.into(), code: code.max(1), is_complaint: false })
     }
 
-    /// [`Bootstrap::end`] for what was only seen of others: see [`End::is_complaint`].
+    /// [`Bootstrap::end`] for an observation of other processes: see [`End::is_complaint`].
     ///
     /// # Errors
     /// As [`Bootstrap::end`].

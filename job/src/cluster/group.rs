@@ -14,7 +14,7 @@ const PREFIX: &str = "vgas-";
 /// The processes of a group, one a line; a process that is written there joins, 0 being the writer.
 const MEMBERS: &str = "cgroup.procs";
 
-/// A control group that is there until this is dropped: then what still runs in it is killed.
+/// A control group that exists until this is dropped: its remaining processes are then killed.
 #[derive(Debug)]
 pub struct Group {
     path: PathBuf,
@@ -48,7 +48,7 @@ impl Group {
     /// Makes one with a limit in bytes, of either version of control groups. `name` tells this process's apart.
     ///
     /// # Errors
-    /// [`RmaError::Refused`] says why it is not possible.
+    /// [`RmaError::Refused`] with the reason if it is impossible.
     pub fn create(name: &str, bytes: u64) -> Result<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let version = version();
@@ -86,7 +86,7 @@ impl Group {
         killed_in(&self.path).is_some_and(|count| count > 0)
     }
 
-    /// Puts this process into the group of that folder: what it starts is there, too.
+    /// Puts this process into the group of that folder, and its later children with it.
     ///
     /// # Errors
     /// Those of the system.
@@ -104,18 +104,19 @@ impl Group {
     }
 }
 
-/// Counts the processes that were killed in a group because its memory was used up; none where the kernel does not count them.
+/// Counts the processes of a group that were killed because its memory was used up; none if the kernel does
+/// not count them.
 fn killed_in(path: &Path) -> Option<u64> {
     let events = std::fs::read_to_string(path.join(version().events)).ok()?;
     events.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
 }
 
-/// The control groups around this process, which others have made: a batch system, a container, a service.
+/// The control groups around this process, made by a batch system, a container or a service.
 #[derive(Debug, Default)]
 pub(crate) struct OuterGroups(Vec<(PathBuf, u64)>);
 
 impl OuterGroups {
-    /// Notes the groups of this process, and how many processes were killed in each so far.
+    /// Notes the groups of this process, and the number of processes killed in each so far.
     pub(crate) fn note() -> Self {
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = groups.lines().find_map(|line| match *line.splitn(3, ':').collect::<Vec<_>>() {

@@ -1,9 +1,10 @@
 //! Resources of virtual nodes, where the system provides them: a network namespace with a cable to a switch
 //! (`network.rs`), and a bound of memory (`group.rs`).
 //!
-//! Both are had by the node's daemon from its first instruction on, and so by all that it starts. Namespaces have no name: they are gone
-//! with the last process in them. Groups are folders: the launcher removes them, a daemon whose launcher was killed removes its own, and
-//! what is left when both were killed goes when the next group is made.
+//! The node's daemon has both from its first instruction on, and so have all its children. Namespaces have no
+//! name: they are gone with the last process in them. Groups are folders: the launcher removes them, a daemon
+//! whose launcher was killed removes its own, and those left when both were killed go when the next group is
+//! made.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +30,7 @@ pub(crate) const INTERFACE: &str = "vgas0";
 /// only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Own {
-    /// A network namespace. Needs root, `ip`, and a conduit over TCP where there are several nodes.
+    /// A network namespace. Needs root, `ip`, and a conduit over TCP if there are several nodes.
     pub network: Option<Cable>,
     /// Limit of memory in bytes, caches of files and shared memory included; a process beyond it is killed.
     /// Needs root and control groups.
@@ -60,7 +61,7 @@ impl Parts {
         Ok(Self { networks, groups: groups.collect::<Result<_>>()? })
     }
 
-    /// Starts the daemon of a node in what it has.
+    /// Starts the daemon of a node with the node's resources.
     pub(crate) fn spawn(&self, command: &mut Command, node: NodeId) -> std::io::Result<Child> {
         let namespace = self.networks.as_ref().map(|networks| networks.of(node).as_fd());
         let members = self.groups.get(node.0 as usize).map(Group::members).transpose()?;
@@ -72,7 +73,7 @@ impl Parts {
         self.groups.get(node.0 as usize).map(|group| group.path().to_owned())
     }
 
-    /// The nodes of which something was killed for want of memory.
+    /// Returns the nodes with a process killed for want of memory.
     pub(crate) fn exhausted(&self) -> impl Iterator<Item = NodeId> {
         (0..).map(NodeId).zip(&self.groups).filter(|(_, group)| group.has_killed()).map(|(node, _)| node)
     }

@@ -82,7 +82,7 @@ fn held_back(interface: &str, bits_per_second: u64) -> String {
 /// in which it tries.
 ///
 /// # Errors
-/// When namespaces cannot be made.
+/// If namespaces cannot be made.
 pub fn holds_back() -> Result<bool> {
     let scratch = new()?;
     Ok(tell("tc", scratch.as_fd(), &held_back("lo", 1_000_000)).is_ok())

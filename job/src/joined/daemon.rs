@@ -1,4 +1,4 @@
-//! The daemon of a node whose ranks others have started, until it knows them: then it is as any other.
+//! The daemon of a node with externally started ranks, until it knows them: then it is as any other.
 
 #![forbid(unsafe_code)]
 
@@ -140,7 +140,7 @@ impl Gathering {
         }
     }
 
-    /// Takes in ranks, and what they say.
+    /// Accepts ranks, and handles their messages.
     fn take_in(&mut self, mut channel: Option<&mut Channel>) -> Result<()> {
         for event in self.door.serve()? {
             let rank = event.who.number;

@@ -89,7 +89,7 @@ impl Meeting {
         }
     }
 
-    /// Takes in what a daemon says.
+    /// Handles a daemon's messages.
     fn listen(&mut self, index: usize) -> Result<()> {
         let arrival = self.reached[index].channel.receiver.read()?;
         while let Some((message, _)) = self.reached[index].channel.receiver.next::<FromNode>()? {

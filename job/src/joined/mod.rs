@@ -1,4 +1,4 @@
-//! Jobs whose ranks others have started: `srun`, `mpirun`, `mpiexec.hydra`, Flux.
+//! Jobs with externally started ranks: `srun`, `mpirun`, `mpiexec.hydra`, Flux.
 //!
 //! There is no launcher of ours then, and no daemon. The ranks make both, agree on them by the [process manager](crate::pmi), and
 //! from there all is as in a job of `vgas run`: the same messages, the same daemon, the same agent.
@@ -22,10 +22,11 @@
 //!   it comes to its own code: with exec, since the program may have threads, and after a fork without exec
 //!   nothing could be called. They are in sessions of their own without its streams, so that a starter does
 //!   not wait for them; they have no child and end by themselves.
-//! * *The end.* The daemon is not the ranks' parent: it hears of their end by their sockets, and cannot know how they ended. Each
-//!   rank has a thread that listens to its *lifeline*: the line that says why the job ends, which it writes before it ends the
-//!   process, or the end of the daemon. Exit statuses are the starter's to see. Ranks return from [`Bootstrap::finalize`]
-//!   when their daemon has gone, so that a starter that looks after what is left finds nothing.
+//! * *The end.* The daemon is not the ranks' parent: it hears of their end by their sockets, and cannot know
+//!   how they ended. Each rank has a thread that listens to its *lifeline*: for the line with the reason of
+//!   the job's end, which it writes before it ends the process, or for the end of the daemon. Exit statuses
+//!   are the starter's to see. Ranks return from [`Bootstrap::finalize`] when their daemon has gone, so that
+//!   a starter that checks for leftovers finds nothing.
 //! * *The key* passes through the starter, and lies in files of the user or in its memory: it keeps other users out, not the user's
 //!   own processes. The socket of a node takes this user's processes alone.
 //!

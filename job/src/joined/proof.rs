@@ -138,7 +138,7 @@ pub(super) enum Progress {
     Waits,
     /// It knows the key.
     Proven(AdmittedPeer),
-    /// It does not, or has gone. It knows why by what it was answered.
+    /// It does not, or has gone. The answer gave it the reason.
     Refused,
 }
 
@@ -147,7 +147,7 @@ impl Doorkeeper {
         Self { came: Vec::new(), statement: None }
     }
 
-    /// Takes in what has come.
+    /// Handles the received bytes.
     pub(super) fn advance(&mut self, socket: &OwnedFd, key: &JobKey) -> Progress {
         self.step(socket, key).unwrap_or(Progress::Refused)
     }

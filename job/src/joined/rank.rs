@@ -1,4 +1,4 @@
-//! A rank that others have started finds its job.
+//! An externally started rank finds its job.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +35,8 @@ use vgas_rma::say;
 pub struct Joining {
     /// By which protocol.
     pub pmi: PmiChoice,
-    /// The job, as rank 0 says it. Its [`Plan::connect_timeout`] bounds every wait of the start, on every rank.
+    /// The job, as described by rank 0. Its [`Plan::connect_timeout`] bounds every wait of the start, on
+    /// every rank.
     pub plan: Plan,
     /// The command that runs [`crate::node_main`], with nothing but a socket as its standard input.
     pub helper: Vec<OsString>,
@@ -156,7 +157,7 @@ fn welcomed(mut channel: Channel, who: AdmittedPeer, leader: Option<OwnedFd>) ->
 struct Helper {
     child: Child,
     channel: Channel,
-    /// The same socket once more, to see its end.
+    /// A duplicate of the same socket, to see its end.
     socket: OwnedFd,
 }
 
@@ -321,7 +322,7 @@ fn digest(texts: &[&str]) -> u128 {
 mod tests {
     use super::*;
 
-    /// Goal: what rank 0 tells comes out as it went in, and anything else is refused, another version by name.
+    /// Goal: rank 0's announcement round-trips, and anything else is refused, another version by name.
     #[test]
     fn what_is_told_is_understood() {
         let told =

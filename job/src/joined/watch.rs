@@ -100,7 +100,7 @@ impl Watch {
         }
     }
 
-    /// Waits for the thread to end this process: the job ends, and it has the line that says why.
+    /// Waits for the thread to end this process: the job ends, and the thread has the line with the reason.
     pub(crate) fn wait_for_reason(&self) {
         self.wait_over(TIMEOUT);
     }

@@ -1,4 +1,4 @@
-//! Jobs that go on when a node is lost ([`RunSpec::survive`](crate::RunSpec::survive)).
+//! Jobs that continue when a node is lost ([`RunSpec::survive`](crate::RunSpec::survive)).
 //!
 //! The launcher alone decides that a node is lost, once in a job, and tells the daemons of all others, which tell their agents
 //! and these their ranks. It does so when
@@ -7,11 +7,11 @@
 //! * a rank of the node was ended by a signal that no process of the job has sent;
 //! * a process of another node has lost its connection to one of the node, and nothing better is known a little later.
 //!
-//! Whatever of the node still runs is killed, and what it says from then on is not listened to. A process
-//! that is stopped is not lost. When a second node is lost, the job ends; with externally started ranks the
-//! first loss ends it, for the leader of such a job is there. A node without which no rank would continue is
-//! not lost, but has failed: one whose ranks are the last that run, and any once all ranks have left the job.
-//! A rank that ends with a status of its own says that the program has failed, not the node.
+//! The node's remaining processes are killed, and their messages are ignored from then on. A process that is
+//! stopped is not lost. When a second node is lost, the job ends; with externally started ranks the first
+//! loss ends it, for the leader of such a job is there. A node without which no rank would continue is not
+//! lost, but has failed: one whose ranks are the last that run, and any once all ranks have left the job. A
+//! rank that ends with a status of its own means that the program has failed, not the node.
 
 use super::{JobStatus, Launcher, OneLine, ToNode};
 use crate::message::{Exit, RankExit};
@@ -25,14 +25,14 @@ use vgas_rma::address::Peer;
 /// its end.
 const SUSPICION: Duration = Duration::from_millis(50);
 
-/// The same of a node that is not given up lightly: the first one, on which programs begin; and where the job ends with it: what it ends
-/// with is to be the reason.
+/// The same for a node that is not given up lightly: the first one, on which programs begin; and if the job
+/// ends with it: its own report is to be the reason.
 const CERTAINTY: Duration = Duration::from_secs(1);
 
 /// The launcher's view of lost nodes.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// The node without which the job goes on.
+    /// The node without which the job continues.
     lost: Option<usize>,
     /// Why, until the job ends for it after all.
     cause: Option<Cause>,
@@ -45,7 +45,7 @@ pub(super) struct Losses {
 struct Accusation {
     by: usize,
     of: usize,
-    /// When one of them counts as lost for that.
+    /// Time at which one of them counts as lost for that.
     due: Instant,
 }
 
@@ -112,7 +112,8 @@ impl Launcher<'_> {
         (0..self.nodes.len()).all(|node| self.losses.is_lost(node) || self.nodes[node].finalised)
     }
 
-    /// A node is gone, or is to be, for the end of one of its ranks, or of its daemon: true if the job goes on without it.
+    /// A node is gone, or is to be, for the end of one of its ranks, or of its daemon: true if the job
+    /// continues without it.
     pub(super) fn goes_on_without(
         &mut self,
         index: usize,
@@ -151,7 +152,7 @@ impl Launcher<'_> {
         true
     }
 
-    /// Says, where the job ends for the loss of a second node, that it would have gone on without one only.
+    /// Adds, if the job ends for the loss of a second node, that it would have survived one only.
     pub(super) fn with_first_loss(&self, mut status: JobStatus) -> JobStatus {
         if let (Some(lost), true, Some(message)) =
             (self.losses.lost, self.verdict.is_loss(), status.message.as_mut())
@@ -183,7 +184,7 @@ impl Launcher<'_> {
             && self.goes_on_without(index, Some(*exit), None)
     }
 
-    /// A process complains of what happened to others: the loss is why, if there was one.
+    /// A process complains about others: the loss is the reason, if there was one.
     pub(super) fn blame_loss(&mut self) {
         if let Some(cause) = self.losses.cause.take() {
             self.verdict.add(cause);

@@ -44,7 +44,8 @@ impl Node {
         }
     }
 
-    /// Says that all ranks of this node wait in a barrier, once they do, and what they have put.
+    /// Announces that all ranks of this node wait in a barrier, once they do, with the values that they have
+    /// put.
     fn fence_if_all(&mut self, channel: &mut Channel) -> Result<()> {
         let waits = |client: &Option<Client>| client.as_ref().is_some_and(Client::waits);
         match self.ranks.iter().all(|rank| waits(&rank.pmi)) {

@@ -56,7 +56,7 @@ impl Line {
         self.changed.wait_while(lock(&self.state), waits).unwrap_or_else(PoisonError::into_inner).ask.take()
     }
 
-    /// Waits for an answer, which is late after so long.
+    /// Waits for an answer, up to the timeout.
     fn take(&self, what: &str, timeout: Duration) -> Result<Answer, String> {
         let waits = |state: &mut State| state.answer.is_none();
         let state = self.changed.wait_timeout_while(lock(&self.state), timeout, waits);

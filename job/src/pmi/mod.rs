@@ -1,8 +1,9 @@
-//! The process manager that has started this program, where it was not `vgas run`: how ranks that `srun`, `mpirun`,
-//! `mpiexec.hydra` or Flux has started learn their number and find each other.
+//! The process manager that has started this program, if it was not `vgas run`: how ranks of `srun`,
+//! `mpirun`, `mpiexec.hydra` or Flux learn their number and find each other.
 //!
-//! It is used once, for one text of rank 0 (an address and a key); everything else is our own protocol. A rank puts nothing but that
-//! text, waits once for the others, and gets once at most: gets cost milliseconds where they travel.
+//! It is used once, for one text of rank 0 (an address and a key); everything else is our own protocol. A
+//! rank puts nothing but that text, waits once for the others, and gets once at most: gets cost milliseconds
+//! when they travel.
 //!
 //! | found | by | as |
 //! |---|---|---|
@@ -59,7 +60,7 @@ pub enum Seen {
     },
 }
 
-/// The name of what rank 0 tells.
+/// The key of rank 0's text.
 const KEY: &str = "vgas-job";
 
 /// A session with the process manager.
@@ -77,8 +78,9 @@ enum With {
     Pmix(Bounded),
 }
 
-/// In a rank that is served PMI-1: the number of its line, and what the system calls it. Programs that the rank runs inherit it with what
-/// Hydra's ranks have, which must stay for an MPI in the rank; they are no ranks, unless another starter has made them some.
+/// In a rank that is served PMI-1: the number of its line, and the system's name of it. Programs that the
+/// rank runs inherit it with the variables of Hydra's ranks, which must stay for an MPI in the rank; they are
+/// no ranks, unless another starter has made them some.
 pub(crate) const LINE_VARIABLE: &str = "VGAS_PMI_LINE";
 
 /// Builds the value of [`LINE_VARIABLE`] for a file of this process.
@@ -134,10 +136,10 @@ pub fn remedy(variable: &str) -> &'static str {
 }
 
 impl Session {
-    /// Begins a session; none where no process manager has started this process.
+    /// Begins a session; none if no process manager has started this process.
     ///
     /// # Errors
-    /// When one has, as far as can be seen, and cannot be reached.
+    /// If one has, as far as can be seen, and cannot be reached.
     pub(crate) fn open(choice: PmiChoice, timeout: Duration) -> Result<Option<Self>> {
         let opened = match seen(choice) {
             Seen::Nothing => return Ok(None),
@@ -183,8 +185,8 @@ impl Session {
         Ok(Self { with: With::Pmix(bounded), rank: found.rank, ranks: found.ranks, space: found.space })
     }
 
-    /// Tells all ranks of the job this text, which is rank 0's (the others give none), and returns it. Between what this
-    /// process has done before and what another does after, all have come here.
+    /// Tells all ranks of the job this text, which is rank 0's (the others give none), and returns it. It is
+    /// a barrier: all ranks have come here before any returns.
     pub(crate) fn agree(&self, text: Option<String>) -> Result<String> {
         match &self.with {
             With::Pmi1(wire, _) => agree_by_wire(wire, text).map_err(|what| refused("PMI-1", &what)),
@@ -192,10 +194,10 @@ impl Session {
         }
     }
 
-    /// Keeps the session until [`leave`]: what a starter takes for a failure is a process that ends before.
+    /// Keeps the session until [`leave`]: a starter takes the earlier end of a process for a failure.
     ///
     /// # Errors
-    /// When the line cannot be shared with an MPI of this process.
+    /// If the line cannot be shared with an MPI of this process.
     pub(crate) fn keep(self) -> Result<()> {
         let kept = match self.with {
             // Not before: the relay reads what comes.

@@ -1,8 +1,9 @@
-//! A second user of a session of PMI-1, where the process manager takes only one beginning from a process.
+//! A second user of a session of PMI-1, for process managers that take only one beginning from a process.
 //!
-//! Slurm answers `cmd=init` once, and closes the line at the first `cmd=finalize`. An MPI that begins after vgas would wait for ever for
-//! its answer, and one that ends before vgas would end the session for both. So a thread stands between: what the program finds under
-//! `PMI_FD` is a line to it. It answers both commands itself, and hands on all else as it is.
+//! Slurm answers `cmd=init` once, and closes the line at the first `cmd=finalize`. An MPI that begins after
+//! vgas would wait for ever for its answer, and one that ends before vgas would end the session for both. So
+//! a thread stands between: `PMI_FD` of the program is a line to it. It answers both commands itself, and
+//! hands on all else as it is.
 
 #![forbid(unsafe_code)]
 
@@ -96,7 +97,7 @@ fn serve(program: &OwnedFd, manager: &OwnedFd) {
     }
 }
 
-/// Takes the whole lines out of what the program has said.
+/// Takes the whole lines out of the program's bytes.
 fn hand_on(said: &mut Vec<u8>, program: &OwnedFd, manager: &OwnedFd) -> Result<(), Errno> {
     while let Some(end) = said.iter().position(|&byte| byte == b'\n') {
         let line: Vec<u8> = said.drain(..=end).collect();

@@ -1,5 +1,5 @@
-//! The other side of PMI-1: what a node's daemon answers to the ranks that it has started, so that an MPI among them (MPICH and those
-//! that descend from it) finds its ranks. The lines are those of Hydra, the keeper of the protocol.
+//! The other side of PMI-1: a daemon's answers to its ranks, so that an MPI among them (MPICH and its
+//! descendants) finds its ranks. The lines are those of Hydra, the keeper of the protocol.
 //!
 //! | asked | answered |
 //! |---|---|
@@ -9,8 +9,9 @@
 //! | `finalize`, `abort` | the rank needs it no more; the job ends |
 //! | `publish_name`, `unpublish_name`, `lookup_name`, `spawn` | not served: refused, and the program goes on |
 //!
-//! A rank is another program of the same user, and may be anything: lines and values have bounds, nothing is read from a rank that
-//! does not take its answers, and a line that is none ends the job with a line that says which rank sent it.
+//! A rank is another program of the same user, and may be anything: lines and values have bounds, nothing is
+//! read from a rank that does not take its answers, and an invalid line ends the job with a line that names
+//! its rank.
 
 #![forbid(unsafe_code)]
 
@@ -63,7 +64,7 @@ impl Space {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Takes in what ranks of all nodes have put.
+    /// Takes the values put by ranks of all nodes.
     pub(crate) fn extend(&mut self, all: Vec<(String, String)>) {
         self.values.extend(all);
     }
@@ -162,7 +163,7 @@ impl Client {
         (!self.is_gone).then(|| (self.socket.as_fd(), flags))
     }
 
-    /// All ranks have come to the barrier, and what they have put is in the space.
+    /// All ranks have come to the barrier, and their values are in the space.
     pub(crate) fn leave_barrier(&mut self) {
         if std::mem::take(&mut self.waits) {
             self.put_bytes = 0;
@@ -429,7 +430,7 @@ mod tests {
         (String::from_utf8_lossy(&answers[..count]).into_owned(), told)
     }
 
-    /// Goal: what is not served is refused in a way that lets the program go on.
+    /// Goal: an unsupported request is refused in a way that lets the program continue.
     #[test]
     fn what_is_not_served_is_refused() {
         let (answers, told) = said(
@@ -457,7 +458,8 @@ mod tests {
         assert_eq!(said(b"cmd=abort exitcode=0 error_msg=why not\n").1, Ok(vec![zero]));
     }
 
-    /// Goal: what is no line is refused with what came; what is too large is refused, and others go on.
+    /// Goal: an invalid line is refused with its text; a value that is too large is refused, and others
+    /// continue.
     #[test]
     fn nonsense_is_refused() {
         for (bytes, wanted) in [
@@ -486,7 +488,8 @@ mod tests {
         }
     }
 
-    /// Goal: one rank cannot fill the memory of the node: what it puts has a bound until the next barrier, and then again.
+    /// Goal: one rank cannot fill the memory of the node: its values have a bound until the next barrier, and
+    /// then again.
     #[test]
     fn values_have_a_bound() {
         let layout = Layout::blocks(1, 1);

@@ -177,7 +177,7 @@ pub(super) fn gone(errno: Errno) -> Wrong {
     }
 }
 
-/// Some of what came, for people.
+/// Quotes some of the received bytes, for users.
 pub(super) fn quoted(bytes: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(60)]))
 }
@@ -279,7 +279,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(5);
 
-    /// Goal: a whole session asks what the protocol says, and takes what it says.
+    /// Goal: a whole session sends the protocol's requests, and takes its answers.
     #[test]
     fn a_session() {
         static ANSWERS: [&str; 7] = [

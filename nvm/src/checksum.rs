@@ -12,7 +12,7 @@ use vgas_shm::Span;
 /// Bytes moved at once between shared memory and the private buffer that the checksum is taken of: large enough for
 /// the three parallel streams of the CRC instruction, small enough for the first-level cache.
 const PIECE_BYTES: usize = BLOCK_BYTES;
-/// Bytes of a part of a page that can be checked alone: what every direct-I/O device can read.
+/// Bytes of a part of a page that can be checked alone: the unit of every direct-I/O device.
 pub const BLOCK_BYTES: usize = 4096;
 
 /// CRC32C (Castagnoli) of private bytes.
@@ -37,7 +37,7 @@ pub fn of_blocks(span: &Span) -> Box<[u32]> {
 
 /// CRC32C of whole blocks with these checksums, one behind the other.
 pub fn of_joined(blocks: &[u32]) -> u32 {
-    /// For each byte of a checksum: what it is a block of zeros later.
+    /// For each byte of a checksum: its value a block of zeros later.
     static PUSHED: LazyLock<[[u32; 256]; 4]> = LazyLock::new(|| {
         let bits: [u32; 32] = std::array::from_fn(|bit| crc32c::crc32c_combine(1 << bit, 0, BLOCK_BYTES));
         let of_byte = |place: usize, byte: usize| {

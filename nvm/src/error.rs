@@ -35,7 +35,7 @@ pub enum DeviceError {
         /// Bytes asked for.
         bytes_asked: u64,
     },
-    /// Offset, length or memory is not a multiple of what direct I/O needs.
+    /// Offset, length or memory is not a multiple of direct I/O's unit.
     #[error("offset, length or memory is no multiple of {alignment} bytes")]
     Misaligned {
         /// The multiple.
@@ -116,7 +116,7 @@ pub enum FileError {
     },
 }
 
-/// Why a file or folder is not trusted with what a job stores.
+/// Reason why a file or folder is not trusted with a job's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Untrusted {
@@ -251,9 +251,9 @@ pub enum VolumeError {
         page: u64,
         /// The bytes of it that were checked: the first block that is wrong, or all where blocks are not known.
         bytes: std::ops::Range<u32>,
-        /// The checksum of what was written.
+        /// The checksum of the written bytes.
         expected: u32,
-        /// The checksum of what was read.
+        /// The checksum of the bytes read.
         found: u32,
     },
     /// The page's place and checksum are unknown, because its part of the page map is damaged. Writing the
@@ -341,7 +341,7 @@ impl VolumeError {
     }
 }
 
-/// Why a file or folder cannot be used for segments.
+/// Reason why a file or folder cannot be used for segments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unusable {

@@ -15,7 +15,7 @@ pub const BLOCK_ENTRIES: usize = BLOCK_BYTES / ENTRY_BYTES;
 pub const FORMAT: u32 = 3;
 /// The oldest format that this program reads.
 const FORMAT_MIN: u32 = 2;
-/// Most companions of a checkpoint: what the rest of the superblock's block has room for.
+/// Most companions of a checkpoint: the rest of the superblock's block has room for them.
 pub const COMPANIONS_MAX: usize = (BLOCK_BYTES - SUPERBLOCK_BYTES) / Companion::BYTES;
 /// Blocks before the page map: two superblocks and the mark.
 const HEADER_BLOCKS: u64 = 3;
@@ -197,7 +197,7 @@ pub struct CheckpointId {
     pub identity: u64,
 }
 
-/// Another named segment that took part in a checkpoint: what a file remembers of it.
+/// Another named segment that took part in a checkpoint, as a file remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Companion {
     /// The hash of its name ([`name_hash`]).
@@ -233,7 +233,8 @@ pub fn name_hash(name: &str) -> u64 {
     })
 }
 
-/// The newest checkpoint that all files have, each given as what it can be opened at; none when they have none in common.
+/// Returns the newest checkpoint that all files have, each given as the checkpoints that it offers; none if
+/// they have none in common.
 pub fn newest_common<'a>(files: impl Iterator<Item = &'a [CheckpointId]> + Clone) -> Option<CheckpointId> {
     let first = files.clone().next()?;
     let common = |one: &&CheckpointId| files.clone().all(|file| file.contains(one));
@@ -262,7 +263,8 @@ pub struct Superblock {
 pub struct Offer {
     /// The newest checkpoint in the file.
     pub newest: Superblock,
-    /// The one before, as long as nothing says that all ranks have the newest: until then, nothing of it is overwritten.
+    /// The one before, as long as the newest is not marked as that of all ranks: until then, nothing of it is
+    /// overwritten.
     pub before: Option<Superblock>,
     /// The damage of the other superblock, if any.
     pub damage: Option<NoSuperblock>,
@@ -469,8 +471,8 @@ mod tests {
         }
     }
 
-    /// Goal: a checkpoint names as many companions as there is room for, and a write of which only some sectors reached the disk
-    /// is none.
+    /// Goal: a checkpoint names as many companions as there is room for, and a write that only partly reached
+    /// the disk is none.
     #[test]
     fn companions_are_whole_or_the_superblock_is_none() {
         for count in [0, 1, 40, COMPANIONS_MAX] {

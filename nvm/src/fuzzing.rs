@@ -1,8 +1,6 @@
 //! Entry points for fuzz targets: the readers of stored formats, on arbitrary bytes. They panic if a reader
 //! does, or if the decoded value does not round-trip. Built only for tests and fuzzing (`fuzz/README.md`);
-//! not a public interface. They panic if a reader does, or if what it has made of the bytes is not what it is
-//! again when it was written and read once more. Part of no build but tests and fuzzing (`fuzz/README.md`);
-//! no interface.
+//! not a public interface.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +11,8 @@ use crate::format::{
     decode_block, decode_mark, encode_block, encode_mark,
 };
 
-/// The sector of a superblock, and of that, what its checksum is about. Companions follow in the rest of its block.
+/// The sector of a superblock, and the part of it that its checksum covers. Companions follow in the rest of
+/// its block.
 const SECTOR_BYTES: usize = 512;
 /// Bytes of the input for one superblock: its sector, and room for two companions.
 const HEAD_BYTES: usize = SECTOR_BYTES + 2 * Companion::BYTES;

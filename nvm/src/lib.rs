@@ -1,8 +1,8 @@
-//! Segment files on NVMe: where the pages of tiered segments live when no memory holds them.
+//! Segment files on NVMe: the place of the pages of tiered segments that are in no memory.
 //!
 //! * [`Volume`]: all segment files of one node. Reads and writes whole pages, many at a time, and reads parts of them,
 //!   verified by checksums; keeps never-written pages free; makes checkpoints of named segments.
-//! * [`device`]: what stores the bytes: io_uring with direct I/O, a fallback, and two devices for tests.
+//! * [`device`]: storage of the bytes: io_uring with direct I/O, a fallback, and two devices for tests.
 //! * [`mod@format`]: the bytes of a named segment's file. `nvm/DESIGN.md` argues why a crash never loses a checkpoint.
 //!
 //! Not here: caching, write permission and write-back of pages (the cache layer); sizes and names of segments

@@ -11,8 +11,8 @@ pub const CHUNK_PAGES: usize = BLOCK_ENTRIES;
 /// Most pages of a segment: 32 TiB of the smallest pages, and a bound on the memory that describes them.
 pub const PAGES_MAX: u64 = 1 << 33;
 
-/// The pages of one segment. There may be thousands of segments of which nothing was ever written: what is known of pages takes
-/// memory when there is something to know.
+/// The pages of one segment. There may be thousands of never-written segments: the table takes memory only
+/// for written pages.
 #[derive(Debug)]
 pub struct PageTable {
     pages: u64,
@@ -25,7 +25,7 @@ pub struct PageTable {
 struct StoredPages {
     /// `None`: no page of it was ever written, unless it is lost.
     chunks: Vec<Option<Box<Chunk>>>,
-    /// Chunks whose map block is damaged, and of which no page has been written since.
+    /// Chunks whose map block is damaged, without a page written since.
     lost: BTreeSet<usize>,
     /// Chunks with fresh pages: the map blocks that the next checkpoint writes.
     changed: BTreeSet<usize>,
@@ -149,7 +149,7 @@ impl PageTable {
         self.known().blocks.extend(blocks.map(|blocks| (page, blocks)));
     }
 
-    /// Records the checksums of the blocks of a page that has been read and is what its entry says.
+    /// Records the checksums of the blocks of a page that has been read and matches its entry.
     pub fn learn(&mut self, page: u64, blocks: Box<[u32]>) {
         self.known().blocks.insert(page, blocks);
     }
@@ -207,7 +207,7 @@ impl PageTable {
         self.known.as_ref().is_some_and(|known| !known.changed.is_empty())
     }
 
-    /// Begins a checkpoint: what is fresh now belongs to it. Returns the changed chunks, ascending.
+    /// Begins a checkpoint: fresh pages now belong to it. Returns the changed chunks, ascending.
     pub fn begin_flush(&mut self) -> BTreeSet<usize> {
         let known = self.known();
         let changed = std::mem::take(&mut known.changed);

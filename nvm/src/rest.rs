@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Why a file cannot be looked at.
+/// Reason why a file cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestError {
@@ -59,7 +59,7 @@ impl AtRest {
     /// Opens it at its newest checkpoint. Blocks briefly, as everything here.
     ///
     /// # Errors
-    /// When there is no such file, or it is none of a segment.
+    /// If there is no such file, or it is none of a segment.
     pub fn open(path: &Path) -> Result<Self, RestError> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
@@ -129,7 +129,7 @@ impl AtRest {
     /// Reads some bytes. Those of pages that were never written are zeros.
     ///
     /// # Errors
-    /// When they are outside, or damaged.
+    /// If they are outside, or damaged.
     pub fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), RestError> {
         let bytes = to.len();
         if offset.checked_add(bytes as u64).is_none_or(|end| end > self.bytes()) {

@@ -66,8 +66,8 @@ pub struct SharedFile {
 }
 
 impl SharedFile {
-    /// Brings in one page of these bytes (or zeros), in the calling thread; also in a handler of a signal: nothing is
-    /// allocated or locked.
+    /// Brings in one page of these bytes (or zeros), in the calling thread; signal handlers may call it:
+    /// nothing is allocated or locked.
     ///
     /// # Errors
     /// Whatever the device says; nothing of bytes that are not what they should be (`Ok(false)`).
@@ -80,7 +80,7 @@ impl SharedFile {
         Ok(checksum.is_none_or(|checksum| checksum::of_span_in_handler(into) == checksum))
     }
 
-    /// Reads one page in the calling thread, without verifying it; also in a handler of a signal.
+    /// Reads one page in the calling thread, without verifying it; signal handlers may call it.
     ///
     /// # Errors
     /// Whatever the device says.
@@ -125,7 +125,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// With so many operations in flight, mostly into these frames, which are registered with the kernel as far as it allows.
+    /// Opens a reader with this many operations in flight, mostly into these frames, which are registered
+    /// with the kernel as far as it allows.
     ///
     /// # Errors
     /// As [`UringDevice::open`].
@@ -147,7 +148,7 @@ impl Reader {
         Ok(SharedFile { descriptor, places: at.places, file })
     }
 
-    /// Closes a segment's file, of which no read is in flight.
+    /// Closes a segment's file without reads in flight.
     pub fn close(&mut self, file: &SharedFile) {
         self.device.close(file.file);
     }
@@ -166,15 +167,16 @@ impl Reader {
     /// Starts what was batched. Does not wait.
     ///
     /// # Errors
-    /// When the device as a whole fails.
+    /// If the device as a whole fails.
     pub fn submit(&mut self) -> Result<(), DeviceError> {
         self.device.flush_submissions()
     }
 
-    /// Appends what has been read, or not, and returns how much. Does not wait. The bytes are not verified.
+    /// Appends completed reads, successful or not, and returns their number. Does not wait. The bytes are not
+    /// verified.
     ///
     /// # Errors
-    /// When the device as a whole fails.
+    /// If the device as a whole fails.
     pub fn poll(&mut self, done: &mut Vec<Completion>) -> Result<usize, DeviceError> {
         self.device.poll(done)
     }

@@ -31,7 +31,7 @@ pub struct StoredPart {
     pub path: PathBuf,
     /// Bytes that the file takes on its device.
     pub stored_bytes: u64,
-    /// When it was last written.
+    /// Time of its last write.
     pub changed: SystemTime,
     /// A job has it open.
     pub is_in_use: bool,
@@ -97,11 +97,12 @@ pub struct CopyTarget {
     pub name: String,
 }
 
-/// Copies all parts of a segment that are in a folder: all of them, or none. Holes stay holes. Reports the bytes of files done, and of all.
-/// Returns the files that it has made. Blocks until they are durable, and waits for files of which a job has just ended.
+/// Copies all parts of a segment that are in a folder: all of them, or none. Holes stay holes. Reports the
+/// bytes of files done, and of all. Returns the files that it has made. Blocks until they are durable, and
+/// waits for files of a job that has just ended.
 ///
 /// # Errors
-/// No such segment, one that a job has open, names that are taken, and what the system says.
+/// If there is no such segment, a job has it open, names are taken, or the system refuses.
 pub fn copy_segment(
     folder: &Path,
     name: &str,
@@ -162,8 +163,8 @@ pub fn copy_segment(
     Ok(made)
 }
 
-/// Removes all parts of some segments that are in a folder. Returns the files that are gone. Waits for files of which a job has just
-/// ended.
+/// Removes all parts of some segments that are in a folder. Returns the files that are gone. Waits for files
+/// of a job that has just ended.
 ///
 /// # Errors
 /// One that is not there, or that a job has open: nothing has been removed then. The system's error.

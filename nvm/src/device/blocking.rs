@@ -1,7 +1,7 @@
 //! The fallback: plain calls in a few threads, for kernels that refuse io_uring and filesystems that refuse direct I/O.
 //!
-//! Direct where the filesystem takes it. Otherwise the page cache holds every page a second time; that is slower and
-//! costs memory, but gives the same results.
+//! Direct if the filesystem takes it. Otherwise the page cache holds every page a second time; that is slower
+//! and costs memory, but gives the same results.
 
 use super::Whereabouts;
 use super::files::Files;

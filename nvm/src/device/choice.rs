@@ -20,7 +20,7 @@ pub enum DeviceChoice {
     Auto,
     /// io_uring with direct I/O, or an error.
     Uring,
-    /// Plain calls in a few threads, direct where the filesystem takes it.
+    /// Plain calls in a few threads, direct if the filesystem takes it.
     Blocking,
     /// Memory: no file is touched.
     Memory(MemoryDisk),

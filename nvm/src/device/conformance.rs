@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Runs every test, each on a device of its own over the same, initially empty, storage.
 ///
 /// # Panics
-/// When the device breaks a promise; the message names it.
+/// If the device breaks a promise; the message names it.
 pub fn check(mut open: impl FnMut() -> Box<dyn Device>) {
     for test in [
         whole_and_once,

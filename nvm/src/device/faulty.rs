@@ -1,7 +1,7 @@
 //! A device with scripted misfortune, around any other device. For tests.
 //!
-//! The [`Script`] is shared: a test keeps a clone, plans faults while the device is in use, and reads the counters.
-//! Not for what a disk does between crash and restart; that is [`super::memory`]'s.
+//! The [`Script`] is shared: a test keeps a clone, plans faults while the device is in use, and reads the
+//! counters. Not for a disk's changes between crash and restart; that is [`super::memory`]'s.
 
 use super::Whereabouts;
 use super::memory::Random;
@@ -19,9 +19,9 @@ use vgas_shm::{Mapping, Span};
 pub enum Fault {
     /// Nothing is moved; the operation fails with this error ([`Errno::NOSPC`] becomes [`DeviceError::NoSpace`]).
     Error(Errno),
-    /// Only this many bytes are moved, and the operation says so.
+    /// Only this many bytes are moved, and the operation reports it.
     ShortTransfer(u64),
-    /// Only this many bytes are moved, and the operation says that all were.
+    /// Only this many bytes are moved, and the operation reports all.
     Torn(u64),
     /// All bytes are moved, with this bit of them the other way round.
     FlipBit(u64),
@@ -97,7 +97,7 @@ impl Script {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an operation and says what goes wrong with it.
+    /// Counts an operation and returns its fault.
     fn next(&self, operation: &Operation) -> Option<Fault> {
         let state = &mut *self.lock();
         let counts = &mut state.counts;
@@ -131,7 +131,7 @@ impl Script {
     }
 }
 
-/// A device of which operations fail as a [`Script`] says.
+/// A device whose operations fail as a [`Script`] says.
 pub struct FaultyDevice {
     device: Box<dyn Device>,
     script: Script,
@@ -201,7 +201,7 @@ impl FaultyDevice {
     }
 }
 
-/// The first bytes of the memory, rounded down to what the device can move.
+/// Returns the first bytes of the memory, rounded down to a multiple of the device's unit.
 fn beginning(spans: &Spans, bytes: u64, alignment: u64) -> Spans {
     let mut left = bytes / alignment * alignment;
     let part = |span: &Span| {

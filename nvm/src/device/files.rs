@@ -305,7 +305,7 @@ mod tests {
     use super::*;
     use std::time::SystemTime;
 
-    /// Goal: a scratch file gives its space back at once, also while the kernel has it open for a ring.
+    /// Goal: a scratch file gives its space back at once, even while the kernel has it open for a ring.
     #[test]
     fn a_closed_scratch_file_is_empty() {
         let folder = tempfile::tempdir().unwrap();
@@ -317,7 +317,8 @@ mod tests {
         assert_eq!(rustix::fs::fstat(&elsewhere).unwrap().st_size, 0);
     }
 
-    /// Goal: what a killed process left under a temporary name vanishes with the next one, and nothing else does.
+    /// Goal: files left by a killed process under a temporary name vanish with the next one, and no others
+    /// do.
     #[test]
     fn abandoned_files_are_removed() {
         let folder = tempfile::tempdir().unwrap();

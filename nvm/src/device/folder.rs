@@ -9,9 +9,10 @@
 //!   sticky, so that no user can remove or rename files of another.
 //! * Each symbolic link on the way belongs to this user or to root.
 //!
-//! A path is looked up once, one name at a time, each relative to the descriptor of the folder before; what is checked is what was
-//! opened. So there is no moment between check and use in which another user could replace anything. Members of a folder's group
-//! are trusted not to remove files; they cannot put theirs in the place of ours either.
+//! A path is looked up once, one name at a time, each relative to the descriptor of the folder before; the
+//! checked object is the opened one. So there is no moment between check and use in which another user could
+//! replace anything. Members of a folder's group are trusted not to remove files; they cannot put theirs in
+//! the place of ours either.
 
 use crate::error::{FileError, Untrusted};
 use crate::format::{BLOCK_BYTES, Geometry, NoSuperblock, Place, Superblock, superblock_at};
@@ -154,7 +155,7 @@ impl Folder {
         found.map(identity) == rustix::fs::fstat(file).map(identity)
     }
 
-    /// The names of what it has, as far as it can be listed and is text.
+    /// Returns the names in it, as far as it can be listed and they are text.
     pub(crate) fn names_within(&self) -> Vec<String> {
         names_in(&self.descriptor)
     }
@@ -267,7 +268,8 @@ impl Folder {
         refuses_writes && names_in(&self.descriptor).iter().any(|name| name.ends_with(".vgas"))
     }
 
-    /// Removes what killed processes of this user have left here. Best effort: what cannot be removed stays.
+    /// Removes what killed processes of this user have left here. Best effort: files that cannot be removed
+    /// stay.
     pub(super) fn clean(&self) {
         remove_abandoned(&self.descriptor);
         if self.is_shared
@@ -331,7 +333,7 @@ impl TemporaryName {
     }
 }
 
-/// Turns everything of a file from a byte on into a hole, where the filesystem can.
+/// Turns everything of a file from a byte on into a hole, if the filesystem can.
 pub(super) fn clear(file: impl std::os::fd::AsFd, from: u64) {
     let Ok(status) = rustix::fs::fstat(&file) else { return };
     if let Some(bytes) = (status.st_size as u64).checked_sub(from).filter(|&bytes| bytes > 0) {
@@ -487,7 +489,7 @@ mod tests {
         }
     }
 
-    /// Goal: a folder is used only if no other user can replace it, or what is in it.
+    /// Goal: a folder is used only if no other user can replace it, or its content.
     #[test]
     fn every_step_of_a_path_is_checked() {
         let place = tempfile::tempdir().unwrap();

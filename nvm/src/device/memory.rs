@@ -135,7 +135,7 @@ impl MemoryDisk {
         self.lock().used_bytes()
     }
 
-    /// Power off, power on: what was not synced suffers `crash`, unnamed files are gone, locks are dropped. Devices
+    /// Power off, power on: unsynced data suffers `crash`, unnamed files are gone, locks are dropped. Devices
     /// that were open before must not be used any more.
     pub fn crash(&self, crash: Crash) {
         let mut random = match crash {

@@ -126,7 +126,7 @@ pub struct Completion {
     pub key: u64,
     /// The memory of the operation, free to be used again.
     pub spans: Spans,
-    /// The bytes moved, which are all that were asked for, or what went wrong.
+    /// The bytes moved, which are all requested ones, or the error.
     pub result: Result<u64, DeviceError>,
 }
 
@@ -172,8 +172,9 @@ pub trait Device: Send {
     /// after a crash. [`FileError::Exists`] when the name is taken. Blocks until the folder is durable.
     fn publish(&mut self, file: FileId, name: &str) -> Result<(), FileError>;
 
-    /// Opens and locks the file of that name, if there is one, for reading only where the system allows no more;
-    /// [`FileError::InUse`] when another process, or this one, has it open, unless all of them only read it. Blocks briefly.
+    /// Opens and locks the file of that name, if there is one, for reading only if the system allows no more;
+    /// [`FileError::InUse`] if another process, or this one, has it open, unless all of them only read it.
+    /// Blocks briefly.
     fn open(&mut self, name: &str) -> Result<Option<FileId>, FileError>;
 
     /// Length of a file.
@@ -211,7 +212,8 @@ pub trait Device: Send {
         Ok(())
     }
 
-    /// Opens a file that a device of another process shares, for reading only. With its descriptor, where it has one.
+    /// Opens a file that a device of another process shares, for reading only. Also returns its descriptor,
+    /// if it has one.
     ///
     /// # Errors
     /// The system does not show other processes' files, another file is there, or the device reads none.
@@ -229,7 +231,7 @@ pub trait Device: Send {
     /// Starts everything that `submit` has batched. Does not wait.
     fn flush_submissions(&mut self) -> Result<(), DeviceError>;
 
-    /// Appends what has completed and returns how many. Does not wait. Starts what has been batched.
+    /// Appends completed operations and returns their number. Does not wait. Starts what has been batched.
     fn poll(&mut self, completions: &mut Vec<Completion>) -> Result<usize, DeviceError>;
 
     /// A descriptor that becomes readable when a poll would find something, provided that [`Device::arm`] was called
@@ -247,7 +249,7 @@ pub trait Device: Send {
 #[derive(Clone, Debug)]
 pub struct Lent(files::OpenFile);
 
-/// Reads one piece in the calling thread; also in a handler of a signal.
+/// Reads one piece in the calling thread; signal handlers may call it.
 pub(crate) fn fill(span: &Span, descriptor: &OwnedFd, offset: u64) -> Result<(), DeviceError> {
     transfer::fill(span, descriptor, offset)
 }

@@ -1,5 +1,5 @@
-//! A device that is slower than the one it stands on: so many bytes and so many operations a second, as the NVMe drive of a
-//! virtual node has them.
+//! A device that is slower than its base: limited to a number of bytes and of operations a second, as the
+//! NVMe drive of a virtual node.
 //!
 //! Operations take their turns at a [`Pace`]: each occupies the drive for as long as its bytes take, at least for one operation's
 //! share of a second, and its completion is shown when both that time and the device below are over. Several devices of a node share
@@ -99,7 +99,7 @@ impl Pace {
         Arc::new(Self { rates, free_at: Mutex::new(Instant::now()) })
     }
 
-    /// Takes a turn for so many bytes; returns when it is over.
+    /// Takes a turn for `bytes` bytes; returns its end.
     fn take(&self, bytes: u64) -> Instant {
         let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
         *free_at = (*free_at).max(Instant::now()) + self.rates.time_of(bytes);
@@ -131,7 +131,7 @@ impl PacedDevice {
     /// Slows a device down.
     ///
     /// # Errors
-    /// When the system has no descriptors left.
+    /// If the system has no descriptors left.
     pub fn new(device: Box<dyn Device>, pace: &Arc<Pace>) -> Result<Self, ShmError> {
         let alarm = Alarm::new()?;
         let both = either([device.wait_descriptor(), alarm.as_fd()])?;
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
     use vgas_shm::Mapping;
 
-    /// Goal: what is printed is read back as the same, and what is no pace says what may be written.
+    /// Goal: the output is read back as the same, and an invalid pace is refused with the valid forms.
     #[test]
     fn rates_are_written_as_they_are_read() {
         for (text, printed) in [
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Runs so many reads of a page through two devices of one pace, and returns how long they took.
+    /// Runs `count` reads of a page through two devices of one pace, and returns their time.
     fn time_of(rates: Rates, count: u64) -> Duration {
         let (disk, pace) = (MemoryDisk::new(), Pace::new(rates));
         let memory = Mapping::anonymous("paced", 4096).unwrap();

@@ -21,7 +21,7 @@ use vgas_shm::Span;
 /// Number of restarts of an interrupted transfer before it counts as failed.
 const RETRIES_MAX: u32 = 1000;
 
-/// An operation on its way, with how far it has come.
+/// An operation in flight, with its progress.
 pub(super) struct Transfer {
     pub(super) operation: Operation,
     pub(super) descriptor: Arc<OwnedFd>,
@@ -183,8 +183,8 @@ pub(super) fn punch_mode() -> FallocateFlags {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a short transfer of the kernel is continued where it stopped, and never taken as whole. Kernels are short
-    //! rarely, so the decision is tested without one.
+    //! Goal: a short transfer of the kernel is continued where it stopped, and never taken as whole. Kernels
+    //! are short rarely, so the decision is tested without one.
 
     use super::*;
     use crate::device::FileId;

@@ -5,7 +5,7 @@
 /// Location of a segment's file, for other processes of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whereabouts {
-    /// The process that has it open, and its number there.
+    /// The process that has it open, and its descriptor's number there.
     pub process: u32,
     /// See `process`.
     pub descriptor: u32,
@@ -18,7 +18,7 @@ pub struct Whereabouts {
 }
 
 impl Whereabouts {
-    /// Words of the encoding of what all files of a volume have in common.
+    /// Words of the encoding of the part common to all files of a volume.
     pub const VOLUME_WORDS: usize = 2;
     /// Words of the encoding of the rest.
     pub const FILE_WORDS: usize = 4;

@@ -1,4 +1,4 @@
-//! Making a checkpoint, one step at a time, while reads and writes go on.
+//! Making a checkpoint, one step at a time, while reads and writes continue.
 //!
 //! The steps, and why a crash after any of them leaves a complete checkpoint, are argued in `nvm/DESIGN.md`:
 //!
@@ -7,11 +7,11 @@
 //! 3. *Sync*: pages and map are durable. Nothing refers to them yet.
 //! 4. *Superblock*: the new generation goes to the other superblock's place.
 //! 5. *Sync*: the new checkpoint is *prepared*: it is there beside the one before.
-//! 6. *Mark*: when all segments of the job are prepared, the mark says so.
+//! 6. *Mark*: when all segments of the job are prepared, the mark records that.
 //! 7. *Sync*: the new checkpoint is the last one; the places of the one before may be overwritten.
 //!
-//! Or instead of 6, if another segment could not be prepared: *void*: the new superblock is made none, synced, and the
-//! segment goes on from the checkpoint before.
+//! Or instead of 6, if another segment could not be prepared: *void*: the new superblock is made none,
+//! synced, and the segment continues from the checkpoint before.
 
 use super::flush_state::{Flush, FlushRequest, Step};
 use super::io::{Gather, Job};
@@ -258,7 +258,7 @@ impl Locked<'_> {
         self.end_flush(segment, result);
     }
 
-    /// Reports a checkpoint and goes on with what waited for it.
+    /// Reports a checkpoint and starts the requests that waited for it.
     fn end_flush(&mut self, segment: u32, result: Result<(), VolumeError>) {
         let Some(Segment { table, named: Some(named), .. }) = self.segments.get_mut(&segment) else { return };
         let Some(flush) = named.flush.take() else { return };

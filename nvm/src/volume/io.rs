@@ -1,4 +1,4 @@
-//! The volume's side of the device: the table of what is in flight, the queue of what does not fit, and runs of
+//! The volume's side of the device: the table of operations in flight, the queue of waiting ones, and runs of
 //! neighbouring pages that travel as one operation.
 
 use super::PageDone;
@@ -36,7 +36,7 @@ pub(super) struct Pages {
     pub(super) each: SmallList<PageAt>,
 }
 
-/// A page of an operation: whose it is, where it goes, what its bytes add up to.
+/// A page of an operation: its request, its memory, its checksum.
 #[derive(Clone, Debug)]
 pub(super) struct PageAt {
     pub(super) key: u64,
@@ -61,7 +61,7 @@ pub(super) struct Part {
 /// Bits of a key that are the caller's; above them stands by which handle of the volume it came.
 const KEY_BITS: u32 = 56;
 
-/// The device with what is in flight.
+/// The device with its operations in flight.
 pub(super) struct Io {
     pub(super) device: Box<dyn Device>,
     /// The number of the handle.
@@ -73,7 +73,7 @@ pub(super) struct Io {
     waiting: VecDeque<Operation>,
     /// Finished, not handed out.
     pub(super) ready: Vec<PageDone>,
-    /// Finished, asked for by other handles: their numbers, and what they are to be told.
+    /// Finished operations of other handles: their numbers, and the reports for them.
     pub(super) elsewhere: Vec<(usize, PageDone)>,
     /// Results of [`Job::Direct`].
     pub(super) direct: Vec<(u64, Spans, Result<u64, DeviceError>)>,

@@ -6,8 +6,8 @@
 //!
 //! # What completion means
 //!
-//! * *read*: the page's bytes are in memory and match the checksum of what was last written. Visible to every process
-//!   that maps the memory once the reader says so (rule 4 of [`vgas_shm`]).
+//! * *read*: the page's bytes are in memory and match the checksum of the last write. Visible to every
+//!   process that maps the memory once the reader announces it (rule 4 of [`vgas_shm`]).
 //! * *part*: the same of some blocks of a page.
 //! * *write*: the device has taken the bytes; the source may be reused, and a later read returns them. Not durable.
 //! * *flush*: the segment's file holds a checkpoint of everything whose write had been issued before; it survives a
@@ -50,11 +50,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vgas_shm::{Mapping, Span};
 
-/// Smallest page: what every direct-I/O device can address.
+/// Smallest page: the unit of every direct-I/O device.
 pub const PAGE_BYTES_MIN: u32 = 4 << 10;
 /// Largest page.
 pub const PAGE_BYTES_MAX: u32 = 4 << 20;
-/// Bytes after which a poll leaves the rest of what has arrived to the next one: about 15 µs of checksums.
+/// Bytes after which a poll leaves the other arrivals to the next one: about 15 µs of checksums.
 const COMPLETED_BYTES_MAX: u64 = 128 << 10;
 /// Longest sleep before looking at the device again, in milliseconds. A guard, not a timeout.
 const LOOK_AGAIN_MS: i64 = 100;
@@ -68,12 +68,12 @@ pub struct VolumeSpec {
     pub page_bytes: u32,
     /// The device.
     pub device: DeviceChoice,
-    /// The node's frames, to be registered with the kernel where that is allowed. Pages may be read into and written
-    /// from other memory too.
+    /// The node's frames, to be registered with the kernel if that is allowed. Pages may be read into and
+    /// written from other memory too.
     pub frames: Option<Arc<Mapping>>,
     /// Operations in flight at the device.
     pub queue_depth: u32,
-    /// The drive that the node is to have, where that is slower than the machine's; shared by all handles of the volume.
+    /// The node's simulated drive, if that is slower than the machine's; shared by all handles of the volume.
     pub pace: Option<Arc<Pace>>,
     /// True if scratch segments carry page checksums. Named segments always do.
     pub checksums: bool,
@@ -177,7 +177,7 @@ struct Common {
     segments: Segments,
     busy: Busy,
     handles: Vec<Handle>,
-    /// The files of segments for other handles than the first, where there are some, each with a number that no other had.
+    /// The files of segments for other handles than the first, if there are some, each with a unique number.
     lent: BTreeMap<u32, (u64, Option<Lent>)>,
     serial: u64,
 }
@@ -233,7 +233,7 @@ struct Segment {
     named: Option<Box<Named>>,
 }
 
-/// Pages with an operation in flight, of which the caller promises at most one each. Checked in debug builds only.
+/// Pages with an operation in flight; the caller promises at most one each. Checked in debug builds only.
 #[derive(Default)]
 struct Busy {
     #[cfg(debug_assertions)]
@@ -373,7 +373,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Does something with what all handles share.
+    /// Does something with the shared state of all handles.
     fn locked<T>(&mut self, work: impl FnOnce(&mut Locked<'_>) -> T) -> T {
         let Self { io, checksums, .. } = self;
         let checksums = *checksums;
@@ -544,7 +544,7 @@ impl Volume {
     }
 
     /// Returns the stored state of a page, for other processes of the node to read until the page is next
-    /// written or discarded. None where it cannot be read.
+    /// written or discarded. None if it cannot be read.
     pub fn stored(&self, segment: u32, page: u64) -> Option<StoredPage> {
         let common = lock(&self.common);
         let found = common.segments.get(&segment).filter(|segment| page < segment.table.pages())?;
@@ -567,8 +567,9 @@ impl Volume {
         self.read_run(segment, page, std::iter::once((into, key)))
     }
 
-    /// Reads neighbouring pages, the first into the first span and so on, in as few device operations as possible.
-    /// Each page completes with its own key. When one page of a run cannot be read, only that page fails.
+    /// Reads neighbouring pages, the first into the first span and so on, in as few device operations as
+    /// possible. Each page completes with its own key. If one page of a run cannot be read, only that page
+    /// fails.
     ///
     /// # Errors
     /// As [`Volume::read`]; then nothing has been started.
@@ -583,9 +584,10 @@ impl Volume {
         self.with_segment(segment, |volume| volume.read_run(segment, first_page, into))
     }
 
-    /// Reads a part of a page: as many bytes as `into` has, from byte `from` of the page on, both multiples of
-    /// [`PAGE_BYTES_MIN`], and so is the address of `into`. False: the page was not read or written since its segment was
-    /// opened, so that what its parts add up to is not known; nothing has been started, and it has to be read whole.
+    /// Reads a part of a page: as many bytes as `into` has, from byte `from` of the page on, both multiples
+    /// of [`PAGE_BYTES_MIN`], and so is the address of `into`. False: the page was not read or written since
+    /// its segment was opened, so that the checksums of its parts are unknown; nothing has been started, and
+    /// it has to be read whole.
     ///
     /// Unlike other reads this one may meet a write of the same page, whose completion it does not wait for.
     /// It then returns the old or the new content, or ends as [`VolumeError::Corrupt`] because it saw a mix:
@@ -659,8 +661,9 @@ impl Volume {
         })
     }
 
-    /// Makes a checkpoint of a named segment: everything written before this call, and nothing after it. Reads and
-    /// writes go on meanwhile; only a second write to a page of the checkpoint waits for its end.
+    /// Makes a checkpoint of a named segment: everything written before this call, and nothing after it.
+    /// Reads and writes continue meanwhile; only a second write to a page of the checkpoint waits for its
+    /// end.
     ///
     /// It is a checkpoint of this segment alone. One of several segments that belong together is made in two phases: each is
     /// prepared ([`Volume::prepare`]), and when all are, each is concluded ([`Volume::conclude`]).
@@ -725,8 +728,8 @@ impl Volume {
         Ok(self.io.device.flush_submissions()?)
     }
 
-    /// Appends what is done and returns how many. Does not wait. Everything that follows from it (queued requests,
-    /// the next step of a checkpoint) is started.
+    /// Appends finished operations and returns their number. Does not wait. Everything that follows from it
+    /// (queued requests, the next step of a checkpoint) is started.
     ///
     /// # Errors
     /// Only when the device as a whole fails; failures of single requests are in `done`.

@@ -34,13 +34,15 @@ pub struct OpenReport {
     /// are damaged are found when they are read, except after a fallback, when all pages have been checked.
     pub damaged_pages: Vec<Range<u64>>,
     /// One of the two superblocks is damaged, so the other one was used. After a crash during a flush this is
-    /// harmless: the flush before is complete. Otherwise a later flush is lost; this says so in one line.
+    /// harmless: the flush before is complete. Otherwise a later flush is lost; this reports that in one
+    /// line.
     pub fallback: Option<String>,
     /// The generation of a newer checkpoint that was whole in this file, and that was given up because the caller has asked
     /// for the one before: the other ranks do not have it.
     pub given_up: Option<u64>,
-    /// Nothing can be written to the file, for this reason: writes and flushes fail, and what was given up may be found again
-    /// by a job that can. If the disk is full, writes are tried all the same: space may have been freed.
+    /// Nothing can be written to the file, for this reason: writes and flushes fail, and an abandoned
+    /// checkpoint may be found again by a job that can write. If the disk is full, writes are tried all the
+    /// same: space may have been freed.
     pub read_only: Option<DeviceError>,
 }
 
@@ -173,7 +175,7 @@ impl FileState {
 /// Looks at a segment's file without locking or changing anything. Blocks briefly.
 ///
 /// # Errors
-/// The system's, when the file is there and cannot be read.
+/// The system's error, if the file exists and cannot be read.
 pub fn segment_file_state(path: &Path) -> std::io::Result<FileState> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -344,9 +346,9 @@ impl Volume {
         })
     }
 
-    /// Before anything is overwritten: the checkpoint that was chosen is the only one that the file offers from now on. A
-    /// later crash must not find the other one, of which pages may have been overwritten by then. The inner error: that
-    /// could not be written, so that nothing may be.
+    /// Before anything is overwritten: the checkpoint that was chosen is the only one that the file offers
+    /// from now on. A later crash must not find the other one, whose pages may have been overwritten by then.
+    /// The inner error: that could not be written, so that nothing may be.
     fn settle(
         &mut self,
         file: FileId,

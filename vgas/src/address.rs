@@ -83,7 +83,7 @@ impl GlobalAddress {
         Self { rank, kind, segment: SegmentId::FIRST, offset }
     }
 
-    /// The address `bytes` bytes further on; none when it cannot be represented.
+    /// Returns the address `bytes` bytes further on; none if it cannot be represented.
     #[inline]
     pub fn checked_add(self, bytes: u64) -> Option<Self> {
         Some(Self { offset: self.offset.checked_add(bytes)?, ..self })

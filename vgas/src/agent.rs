@@ -166,8 +166,8 @@ pub(crate) fn parts(settings: &Settings) -> Limits {
 }
 
 /// Decides for the job whether ranks read pages without copies from NVMe themselves, which they do by
-/// io_uring. Not where the drive has a pace, which is the agent's, and not where the settings name a device
-/// without io_uring: a sandbox may end every process that tries to set up a ring.
+/// io_uring. Not for a paced drive, whose pace is the agent's, and not if the settings name a device without
+/// io_uring: a sandbox may end every process that tries to set up a ring.
 pub(crate) fn self_service(settings: &Settings) -> bool {
     settings.ablation.self_service
         && settings.cluster.nvm == OrNone::None

@@ -24,8 +24,9 @@ pub enum BatchKind {
     All,
 }
 
-/// Collects the operations that are started in [`Runtime::batch`], which go on by themselves from then on. Buffers are borrowed for longer than the batch
-/// lasts, so they need not be given away, copied, or waited for one by one (GASNet's bulk forms).
+/// Collects the operations started in [`Runtime::batch`], which progress by themselves from then on. Buffers
+/// are borrowed for longer than the batch lasts, so they need not be given away, copied, or waited for one by
+/// one (GASNet's bulk forms).
 pub struct Batch<'env> {
     runtime: &'env Runtime,
     /// The segment into which it may put although it belongs to a library.
@@ -42,16 +43,17 @@ struct Started {
     joined: usize,
 }
 
-/// An operation, and what it reads if it owns that. Dropped, it waits for its end first: fields are dropped in this order.
+/// An operation, and its source if it owns that. Dropped, it waits for its end first: fields are dropped in
+/// this order.
 struct InFlight {
     pending: Pending,
     copy: Vec<u8>,
 }
 
 impl Runtime {
-    /// Runs `work`, in which puts and gets can be started without waiting for each, and waits for all that it has
-    /// started: when this returns, the puts are visible everywhere, the gets have arrived, and every buffer is free
-    /// again; also when `work` failed or panicked.
+    /// Runs `work`, in which puts and gets can be started without waiting for each, and waits for all that it
+    /// has started: when this returns, the puts are visible everywhere, the gets have arrived, and every
+    /// buffer is free again; even if `work` failed or panicked.
     ///
     /// ```no_run
     /// # use vgas::{Rank, Runtime, Segment};

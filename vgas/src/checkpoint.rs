@@ -1,4 +1,4 @@
-//! Checkpoints: what a later job finds.
+//! Checkpoints: the state that a later job finds.
 
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
@@ -10,14 +10,15 @@ use vgas_rma::Rank;
 impl Runtime {
     /// Makes all named segments durable, as one: everything put before is found by a later job when it returns. Collective.
     ///
-    /// A job that is killed meanwhile, in whole or in part, is reopened at this checkpoint on all ranks, or at the one before
-    /// on all ranks ([`Segment::reopened`](crate::Segment::reopened) says which): each rank first makes its part durable beside the checkpoint before,
-    /// and only when all have is that one given up. Other threads may put meanwhile; a put to a page that has changed since
-    /// the checkpoint before may then wait for the end of this one.
+    /// A job that is killed meanwhile, in whole or in part, is reopened at this checkpoint on all ranks, or
+    /// at the one before on all ranks ([`Segment::reopened`](crate::Segment::reopened) tells): each rank
+    /// first makes its part durable beside the checkpoint before, which is given up only when all have done
+    /// so. Other threads may put meanwhile; a put to a page that has changed since the checkpoint before may
+    /// then wait for the end of this one.
     ///
     /// # Errors
-    /// The same on all ranks, with the cause of the first that has one. The segments then go on from the checkpoint before,
-    /// unless the error says that one of them takes no more writes.
+    /// The same on all ranks, with the cause of the first that has one. The segments then continue from the
+    /// checkpoint before, unless the error says that one of them takes no more writes.
     pub fn checkpoint(&self) -> Result<()> {
         match self.segments().named_of_library() {
             None => self.checkpoint_all(),

@@ -14,7 +14,7 @@ impl Runtime {
     /// need another process fail, and parts that were open by pointers are closed.
     ///
     /// # Errors
-    /// If a peer is lost; not in a job that goes on without it (setting `run.survive`).
+    /// If a peer is lost; not in a job that continues without it (setting `run.survive`).
     pub fn finalize(&self) -> Result<()> {
         let mut ending = self.ending().lock().unwrap_or_else(PoisonError::into_inner);
         if ending.has_ended {
@@ -93,7 +93,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// The nodes that are lost, in the order in which they were, where the job goes on without them (setting
+    /// The nodes that are lost, in the order in which they were, if the job continues without them (setting
     /// `run.survive`). Operations on a lost node end with
     /// [`RmaError::PeerLost`](vgas_rma::RmaError::PeerLost), and so do barriers and collectives of all ranks,
     /// from then on.
@@ -112,7 +112,8 @@ impl Runtime {
         Ok(self.bootstrap().abort(message, code)?)
     }
 
-    /// Like [`Runtime::abort`], for what was only seen of others: see [`Bootstrap::complain`](vgas_job::Bootstrap::complain).
+    /// Like [`Runtime::abort`], for an observation of other processes: see
+    /// [`Bootstrap::complain`](vgas_job::Bootstrap::complain).
     pub fn complain(&self, message: &str, code: u8) -> Result<()> {
         Ok(self.bootstrap().complain(message, code)?)
     }

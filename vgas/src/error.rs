@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong in a job.
 ///
-/// Its debug form is its text, because that is what Rust prints of an error that `main` returns.
+/// Its debug form is its text, because Rust prints that for an error that `main` returns.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -28,7 +28,7 @@ pub enum Error {
     Lock {
         /// The address.
         at: GlobalAddress,
-        /// Why it cannot be had.
+        /// Why it cannot be reached.
         why: LockError,
     },
     /// A call that the interface forbids, or numbers that make no job.

@@ -43,7 +43,7 @@ pub struct JobRequest {
 /// The node daemons are started with [`JobRequest::daemon`].
 ///
 /// # Errors
-/// When the job could not be started. A job that failed later is a status, not an error.
+/// If the job could not be started. A job that failed later is a status, not an error.
 pub fn run(request: JobRequest) -> Result<JobStatus> {
     let mut settings = request.settings;
     let mut spec = RunSpec::new(request.program, request.ranks);

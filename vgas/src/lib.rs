@@ -24,8 +24,8 @@
 //!
 //! Ordering of puts and gets: a blocking put returns when its bytes are visible to every later get anywhere;
 //! per page there are many readers or one writer, so properly synchronised programs are sequentially
-//! consistent. Bytes of one aligned 8-byte word are never torn (over libfabric, where its provider sees to
-//! that; over ibv, where a transfer begins at a word). A segment may be attached as
+//! consistent. Bytes of one aligned 8-byte word are never torn (over libfabric, if its provider ensures that;
+//! over ibv, if a transfer begins at a word). A segment may be attached as
 //! [`relaxed`](SegmentOptions::relaxed): then ranks agree on its content at barriers and under locks only,
 //! and small puts travel together.
 //!

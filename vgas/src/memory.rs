@@ -66,7 +66,7 @@ impl Runtime {
         self.put_anywhere(to, from)
     }
 
-    /// [`Runtime::put`], also into segments of libraries.
+    /// [`Runtime::put`], even into segments of libraries.
     #[inline(always)]
     pub(crate) fn put_anywhere<T: Pod>(&self, to: GlobalAddress, from: &[T]) -> Result<()> {
         let bytes: &[u8] = bytemuck::cast_slice(from);
@@ -108,8 +108,8 @@ impl Runtime {
     /// the machine, and the offset a multiple of its length. When it returns every rank sees the change. Any thread may call it;
     /// no rank need do anything for it.
     ///
-    /// A word of a *tiered* segment is updated where its page is: in this node's DRAM if this node has the
-    /// page to write, otherwise by the agent of its home, in one message there and one back. It is atomic
+    /// A word of a *tiered* segment is updated in its page's place: in this node's DRAM if this node may
+    /// write the page, otherwise by the agent of its home, in one message there and one back. It is atomic
     /// with every other update of the word, with puts and gets of the whole word by whatever rank, and with
     /// atomic instructions of its owner through pointers. In a relaxed segment, the puts of this rank that
     /// wait for its barrier travel first.
@@ -136,7 +136,7 @@ impl Runtime {
         self.update_anywhere(at, change)
     }
 
-    /// [`Runtime::update`], also in segments of libraries.
+    /// [`Runtime::update`], even in segments of libraries.
     #[inline]
     pub(crate) fn update_anywhere<T: AtomicWord>(&self, at: GlobalAddress, change: Change<T>) -> Result<T> {
         let was = match at.kind {
@@ -151,7 +151,7 @@ impl Runtime {
     /// [`Runtime::update`].
     ///
     /// # Errors
-    /// As [`Runtime::update`], of one that failed; others may have been made.
+    /// As [`Runtime::update`], for one that failed; others may have been made.
     pub fn update_many<T: AtomicWord>(&self, updates: &[(GlobalAddress, Change<T>)]) -> Result<Vec<T>> {
         match updates.iter().find(|(at, _)| at.is_of_library()) {
             Some((at, _)) => Err(not_yours(*at)),
@@ -159,7 +159,7 @@ impl Runtime {
         }
     }
 
-    /// [`Runtime::update_many`], also in segments of libraries.
+    /// [`Runtime::update_many`], even in segments of libraries.
     pub(crate) fn update_many_anywhere<T: AtomicWord>(
         &self,
         updates: &[(GlobalAddress, Change<T>)],
@@ -215,7 +215,8 @@ impl Runtime {
         self.update(at, Change::Add(value))
     }
 
-    /// [`Runtime::update`] that replaces a word of eight bytes if it is `expected`: that it was says so.
+    /// [`Runtime::update`] that replaces a word of eight bytes if it is `expected`; it has if the old value
+    /// equals `expected`.
     ///
     /// # Errors
     /// As [`Runtime::update`].

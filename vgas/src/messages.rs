@@ -1,4 +1,4 @@
-//! Messages, calls of services, and what all ranks do together.
+//! Messages, calls of services, and collective operations of all ranks.
 
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
@@ -13,8 +13,8 @@ impl Runtime {
     /// whatever the ranks there do ([`crate::service`]).
     ///
     /// # Errors
-    /// When the daemons do not have the service, or have another version of it, when request or answer do not fit a message
-    /// ([`Runtime::medium_bytes_max`]: some 64 KiB, less over ibv), and when a peer is lost.
+    /// If the daemons do not have the service, or have another version of it, when request or answer do not
+    /// fit a message ([`Runtime::medium_bytes_max`]: some 64 KiB, less over ibv), and when a peer is lost.
     pub fn call<S: Service>(&self, node: NodeId, request: &S::Request) -> Result<S::Answer> {
         Ok(self.client().call::<S>(node, request)?)
     }
@@ -36,7 +36,7 @@ impl Runtime {
     /// Its answer is discarded.
     ///
     /// # Errors
-    /// When it does not fit a message, and when a peer is lost.
+    /// If it does not fit a message, and when a peer is lost.
     pub fn tell<S: Service>(&self, node: NodeId, request: &S::Request) -> Result<()> {
         Ok(self.client().tell::<S>(node, request)?)
     }
@@ -97,9 +97,10 @@ impl Runtime {
         Ok(self.endpoint().barrier()?)
     }
 
-    /// A barrier to which every rank brings up to [`CARRIED_BYTES_MAX`](vgas_rma::conduit::smp::CARRIED_BYTES_MAX) (1024) bytes, and
-    /// from which all take what all have brought, by rank; for little more than a barrier costs. Collective, like
-    /// [`Runtime::barrier`], with what that says of puts.
+    /// A barrier to which every rank brings up to
+    /// [`CARRIED_BYTES_MAX`](vgas_rma::conduit::smp::CARRIED_BYTES_MAX) (1024) bytes, and from which all take
+    /// what all have brought, by rank; for little more than a barrier costs. Collective, like
+    /// [`Runtime::barrier`], with its ordering of puts.
     ///
     /// # Errors
     /// For more bytes, and when other ranks are at another kind of barrier.

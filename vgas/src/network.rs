@@ -22,7 +22,7 @@ impl ConduitChoice {
     }
 }
 
-/// For how long the end of a job waits for what was sent to arrive.
+/// Time that the end of a job waits for sent messages to arrive.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A process's conduits to other nodes, and their orderly end; none if one domain holds all processes.
@@ -61,7 +61,7 @@ impl Network {
     }
 }
 
-/// The conduit over the switch of a virtual cluster, where the settings ask for one.
+/// Wraps the conduit in the switch of a virtual cluster, if the settings ask for one.
 fn switched(
     conduit: Arc<dyn Conduit>,
     membership: &Membership,
@@ -111,7 +111,7 @@ mod tests {
         IbvOptions::read(&texts(assignments)).unwrap()
     }
 
-    /// Goal: what users may choose is what there is, and `auto`.
+    /// Goal: the choices of users are the available conduits, and `auto`.
     #[test]
     fn every_conduit_can_be_chosen_and_every_choice_is_one() {
         let choices: Vec<_> = ConduitChoice::choices().iter().map(|(word, _)| *word).collect();

@@ -1,4 +1,4 @@
-//! Puts and gets that go on while the program does something else, and other forms of put and get.
+//! Puts and gets that progress while the program does something else, and other forms of put and get.
 //!
 //! | form | source or destination | *source reusable* | *operation complete* |
 //! |---|---|---|---|
@@ -62,7 +62,7 @@ impl Runtime {
         }
     }
 
-    /// [`Runtime::put_nb`], also into segments of libraries.
+    /// [`Runtime::put_nb`], even into segments of libraries.
     pub(crate) fn put_anywhere_nb<T: Pod>(&self, to: GlobalAddress, from: Vec<T>) -> Result<PutHandle<T>> {
         let bytes: &[u8] = bytemuck::cast_slice(&from);
         let (address, length) = (bytes.as_ptr(), bytes.len());
@@ -128,7 +128,7 @@ impl Runtime {
         }
     }
 
-    /// [`Runtime::memset`], also in segments of libraries.
+    /// [`Runtime::memset`], even in segments of libraries.
     pub(crate) fn memset_anywhere(&self, to: GlobalAddress, value: u8, bytes: u64) -> Result<()> {
         if to.kind == Kind::Pinned {
             return Ok(self.endpoint().memset(to.pinned_part(), to.offset, value, bytes)?);

@@ -29,12 +29,14 @@ impl std::fmt::Debug for PinnedPage<'_> {
 impl Runtime {
     /// Pins the page that holds `at`, an address in a tiered segment. Waits until it is here.
     ///
-    /// [`PinMode::Read`]: other nodes go on as they like. [`PinMode::Write`]: other nodes that want the page wait until
-    /// it is unpinned, so keep it short, and do not wait for another rank meanwhile: it may wait for the page.
+    /// [`PinMode::Read`]: other nodes are not affected. [`PinMode::Write`]: other nodes that want the page
+    /// wait until it is unpinned, so keep it short, and do not wait for another rank meanwhile: it may wait
+    /// for the page.
     ///
     /// # Errors
-    /// As of a get; and for pages that cannot be kept because several nodes write them in turn, so that they are served
-    /// in place at their home. Pinned segments are always here or never: they have no pages to pin.
+    /// As of a get; and for pages that cannot be kept because several nodes write them in turn, so that they
+    /// are served in place at their home. Pinned segments are always here or never: they have no pages to
+    /// pin.
     pub fn pin(&self, at: GlobalAddress, mode: PinMode) -> Result<PinnedPage<'_>> {
         if at.kind != Kind::Tiered {
             return Err(Error::Usage("only pages of tiered segments are pinned".into()));
@@ -62,7 +64,8 @@ impl PinnedPage<'_> {
     /// Reads plain values `offset` bytes behind the start of the page.
     ///
     /// # Errors
-    /// When the values are not all inside of the page; and as of a get, for a page that is not current any more.
+    /// If the values are not all inside of the page; and as of a get, for a page that is not current any
+    /// more.
     #[inline]
     pub fn get<T: Pod>(&self, offset: u32, to: &mut [T]) -> Result<()> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(to);
@@ -84,11 +87,11 @@ impl PinnedPage<'_> {
         Ok(value[0])
     }
 
-    /// Writes plain values `offset` bytes behind the start of the page. Visible everywhere when it returns: others have
-    /// no copy of a page that is pinned for writing, and wait for it.
+    /// Writes plain values `offset` bytes behind the start of the page. Visible everywhere when it returns:
+    /// no other node has a copy of a page that is pinned for writing; they wait for it.
     ///
     /// # Errors
-    /// When the page is pinned for reading, or the values are not all inside of it.
+    /// If the page is pinned for reading, or the values are not all inside of it.
     #[inline]
     pub fn put<T: Pod>(&self, offset: u32, from: &[T]) -> Result<()> {
         let bytes: &[u8] = bytemuck::cast_slice(from);

@@ -11,8 +11,8 @@ use vgas_rma::Rank;
 
 /// A pointer to a `T` in a segment, the same on every rank: UPC's pointer to shared, `global_ptr` of UPC++.
 ///
-/// It is a plain value: copying and arithmetic touch no memory, and what it points at is checked when it is used. Values are plain
-/// old data ([`Pod`]), which any bytes are.
+/// It is a plain value: copying and arithmetic touch no memory, and its target is checked when it is used.
+/// Values are plain old data ([`Pod`]), which any bytes are.
 ///
 /// # Examples
 /// ```no_run
@@ -143,7 +143,8 @@ impl<T: Pod> GlobalPtr<T> {
         Ok(Self { address: GlobalAddress { offset: offset.ok_or_else(outside)?, ..self.address }, ..self })
     }
 
-    /// Returns by how many values this pointer is behind `first`; none for another part, and between two values.
+    /// Returns the number of values from `first` to this pointer; none for another part, and between two
+    /// values.
     pub fn distance_from(self, first: Self) -> Option<i64> {
         let part = |at: GlobalAddress| (at.rank, at.kind, at.segment);
         if part(self.address) != part(first.address) || size_of::<T>() == 0 {
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(elsewhere.distance_from(first), None);
     }
 
-    /// Goal: a pointer is aligned for its type, also after a cast.
+    /// Goal: a pointer is aligned for its type, even after a cast.
     #[test]
     fn pointers_are_aligned() {
         assert!(GlobalPtr::<u64>::new(at(12)).is_err());

@@ -13,7 +13,7 @@ use vgas_rma::collective::{self, Collectives};
 use vgas_rma::endpoint::Endpoint;
 use vgas_rma::{Layout, NodeId, Rank};
 
-/// A rank of a job: a handle, of which clones are the same. One rank exists per process.
+/// A rank of a job: a handle, whose clones are the same. One rank exists per process.
 ///
 /// Any thread may call anything. Teams, segments and operations keep a clone. A rank that exits without [`Runtime::finalize`] is
 /// missed by the other ranks, and the job ends with an error.
@@ -114,11 +114,12 @@ impl Runtime {
         &self.0.endpoint
     }
 
-    /// Returns the endpoint, for what this type does not wrap.
+    /// Returns the endpoint, for functions that this type does not wrap.
     ///
     /// # Safety
-    /// It reaches whatever the job has, also after this runtime was given to a library. The caller sends no message to a
-    /// handler, and writes into no pinned segment, that belong to a library other than its own or to the cache.
+    /// It reaches all of the job, even after this runtime was given to a library. The caller sends no message
+    /// to a handler, and writes into no pinned segment, that belong to a library other than its own or to the
+    /// cache.
     pub unsafe fn raw_endpoint(&self) -> &Arc<Endpoint> {
         &self.0.endpoint
     }
@@ -152,7 +153,7 @@ impl Runtime {
         &self.0.client
     }
 
-    /// Returns the cache client, for what this type does not wrap.
+    /// Returns the cache client, for functions that this type does not wrap.
     ///
     /// # Safety
     /// The caller writes into no segment of a library other than its own, and changes neither the pool nor what the client
@@ -184,7 +185,7 @@ impl Runtime {
         &self.0.internal_world
     }
 
-    /// Returns the engine of collectives, for what [`Team`](crate::Team) does not wrap.
+    /// Returns the engine of collectives, for functions that [`Team`](crate::Team) does not wrap.
     ///
     /// # Safety
     /// As of [`Runtime::raw_endpoint`], which it has.
@@ -192,8 +193,8 @@ impl Runtime {
         self.0.world.collectives()
     }
 
-    /// Returns the kind of segment that the user wants (`segment.kind`), for programs that leave it to their users. Tiered where
-    /// the user leaves it to vgas.
+    /// Returns the kind of segment that the user wants (`segment.kind`), for programs that leave it to their
+    /// users. Tiered if the user leaves it to vgas.
     pub fn segment_kind(&self) -> Kind {
         match self.settings().segment.kind {
             Auto::Is(kind) => kind,

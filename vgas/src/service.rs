@@ -1,6 +1,6 @@
-//! Work of libraries at the homes of tiered memory: a type that implements [`Service`] runs inside every node's agent, where it
-//! reads, writes and updates the memory whose home is its node, whether the ranks there compute or not; ranks call it with
-//! [`Runtime::call`](crate::Runtime::call).
+//! Work of libraries at the homes of tiered memory: a type that implements [`Service`] runs inside every
+//! node's agent, where it reads, writes and updates the memory whose home is its node, even while the ranks
+//! there compute; ranks call it with [`Runtime::call`](crate::Runtime::call).
 //!
 //! The daemons that `vgas run` starts are those of the `vgas` command, which has no services of other people. A program brings its
 //! own by being the daemon of its nodes as well: its `main` begins with [`serve_node`], and it is started with
@@ -28,7 +28,7 @@ pub fn serve_node(services: impl FnOnce() -> Services) {
     std::process::exit(status.into());
 }
 
-/// A service that every node has and that answers at once: what a call costs.
+/// A service of every node that answers at once: it measures the cost of a call.
 #[derive(Debug, Default)]
 pub struct Ping;
 

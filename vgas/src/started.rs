@@ -1,9 +1,11 @@
-//! A program that others have started as ranks (`srun`, `mpirun`, `mpiexec.hydra`, Flux), joins its job and is the job's helpers.
+//! An externally started program (`srun`, `mpirun`, `mpiexec.hydra`, Flux) joins its job and is the job's
+//! helpers.
 //!
-//! The helpers of such a job, its leader and the daemons of nodes, are this program once more ([`vgas_job::join_started`]): a
-//! constructor, which the system calls before `main`, serves in the place of the program when it finds [`HELPER_VARIABLE`]. So none
-//! of the program's own code runs there, and no `vgas` command has to be installed. A program that brings services of its own
-//! ([`crate::service::serve_node`]) has its `main` do it.
+//! The helpers of such a job, its leader and the daemons of nodes, are this program once more
+//! ([`vgas_job::join_started`]): a constructor, which the system calls before `main`, serves instead of the
+//! program when it finds [`HELPER_VARIABLE`]. So none of the program's own code runs there, and no `vgas`
+//! command has to be installed. A program that brings services of its own ([`crate::service::serve_node`])
+//! has its `main` do it.
 
 use crate::config::{Auto, Config, ConfigError, PmiProtocol, Settings, Size, Sources, Value};
 use crate::error::{Error, Result};

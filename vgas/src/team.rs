@@ -14,12 +14,13 @@ use vgas_rma::collective::{self, Blocks, Call, Combiner, Kind, Pattern, View};
 
 /// Some ranks of a job, in an order, that do things together (GASNet's teams; MPI's communicators).
 ///
-/// A *member* is named by its position, from 0. Each function below that says *collective* is called by all members, in the same
-/// order, with the same root and sizes; it waits for what it gives its caller, and for what it sends to have left, not for others
-/// to be done. Those whose names end in `_nb` return at once a [`CollectiveHandle`], and go on by themselves; they count as called
-/// when they are started. Any thread may call; threads that would call collectives at the same time do so on teams of their own, because the
-/// order is that of the team. Teams may overlap, and different teams need no common order. Messages for handlers are served
-/// meanwhile. Not in handlers.
+/// A *member* is named by its position, from 0. Each function below that is documented as *collective* is
+/// called by all members, in the same order, with the same root and sizes; it waits for the caller's results,
+/// and for its own messages to have left, not for others to be done. Those whose names end in `_nb` return at
+/// once a [`CollectiveHandle`], and progress by themselves; they count as called when they are started. Any
+/// thread may call; threads that would call collectives at the same time do so on teams of their own, because
+/// the order is that of the team. Teams may overlap, and different teams need no common order. Messages for
+/// handlers are served meanwhile. Not in handlers.
 ///
 /// Puts before a collective are visible after it only if it is documented as a barrier.
 ///
@@ -27,8 +28,8 @@ use vgas_rma::collective::{self, Blocks, Call, Combiner, Kind, Pattern, View};
 /// Members that do not agree are told: whichever finds another collective, root or size than its own ends
 /// with [`RmaError::Collective`](vgas_rma::RmaError::Collective), which names the other, and tells all
 /// members. Operations that had ended before on some member are unaffected there; this and every later
-/// collective of the team ends with the error. Other teams go on. A difference that shows in no message, as
-/// of a member that does not call at all, is waited for.
+/// collective of the team ends with the error. Other teams are unaffected. A difference that shows in no
+/// message, as of a member that does not call at all, is waited for.
 ///
 /// # Examples
 /// ```no_run
@@ -265,7 +266,7 @@ impl Team {
         self.run_combining(Pattern::Scan { is_exclusive: true }, values, combine)
     }
 
-    /// Runs a collective over blocks of so many values.
+    /// Runs a collective over blocks of `count` values.
     fn run<T: Pod>(&self, pattern: Pattern, count: usize, blocks: Blocks<'_>) -> Result<()> {
         self.run_blocks(pattern, pattern.call(), count * size_of::<T>(), blocks, None)
     }

@@ -34,7 +34,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, ConfigError> {
     entries(path, &read_text(path).map_err(unreadable)?)
 }
 
-/// Reads a file that people write, such as a configuration or a list of hosts; also from a pipe (`<(…)`), once.
+/// Reads a text file of the user's, such as a configuration or a list of hosts; even from a pipe (`<(…)`),
+/// once.
 ///
 /// # Errors
 /// The system's error; and if it has more than 1 MiB, does not end within 2 seconds, or is no UTF-8.
@@ -140,7 +141,7 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsRawFd;
 
-    /// As long as allowed passes, one byte more does not; what has no end is no reason to wait.
+    /// A file of the limit passes, one byte more does not; a file without end is not waited for.
     #[test]
     fn files_are_read_with_a_limit() {
         let folder = tempfile::tempdir().unwrap();

@@ -8,8 +8,8 @@ use std::path::Path;
 /// Lines that are tried by themselves: each is a whole configuration.
 const LINES_MAX: usize = 4;
 
-/// A text as a configuration file, its first lines as flags, and all of them as variables of the environment and as what a launcher says
-/// to the processes of a job.
+/// A text as a configuration file, its first lines as flags, and all of them as variables of the environment
+/// and as a launcher's settings for the processes of a job.
 pub fn settings(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let flags = file::entries(Path::new("fuzzed"), text).map(|entries| {

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Variables that begin with `VGAS_` and are not settings, and what they are for.
+/// Variables that begin with `VGAS_` and are not settings, and their meanings.
 pub const OTHER_VARIABLES: &[(&str, &str)] = &[
     ("VGAS_CONFIG", "The configuration file to read when no `--config` is given."),
     (
@@ -143,7 +143,7 @@ impl Config {
         Self::of(values)
     }
 
-    /// With other defaults than usual for some settings: they give way to whatever a source has said.
+    /// Sets other defaults than usual for some settings: every source overrides them.
     ///
     /// # Errors
     /// As of [`load`](Self::load).
@@ -278,8 +278,9 @@ impl Settings {
 }
 
 impl CacheSettings {
-    /// The bytes of a node's cache pool, a whole number of pages, at least [`CACHE_PAGES_MIN`]. `memory_bytes` is what
-    /// the processes on this machine may use, `nodes_here` how many (virtual) nodes share it.
+    /// Returns the bytes of a node's cache pool, a whole number of pages, at least [`CACHE_PAGES_MIN`].
+    /// `memory_bytes` is the memory that the processes on this machine may use, `nodes_here` the number of
+    /// (virtual) nodes that share it.
     ///
     /// # Panics
     /// When `nodes_here` is 0.

@@ -1,6 +1,6 @@
-//! The settings, all of them: this table is where a setting is added, and nowhere else. Parsing, the names of
-//! variables and file keys, help, docs/CONFIGURATION.md, the printed effective values and the typed [`Settings`]
-//! come from it.
+//! The settings, all of them: a setting is added in this table, and nowhere else. Parsing, the names of
+//! variables and file keys, help, docs/CONFIGURATION.md, the printed effective values and the typed
+//! [`Settings`] come from it.
 //!
 //! A row is: the help text, field and type, the default as users would write it, the phase in which it matters, and
 //! for sizes and counts the limits (first `=>` last, both allowed).
@@ -47,7 +47,7 @@ choices! {
 choices! {
     /// I/O interface for reading and writing pages.
     pub enum DeviceChoice {
-        /// io_uring with direct I/O; `blocking` where the kernel or the file system refuses that.
+        /// io_uring with direct I/O; `blocking` if the kernel or the file system refuses that.
         Auto = "auto",
         /// io_uring with direct I/O, or an error.
         Uring = "uring",
@@ -68,7 +68,7 @@ impl DeviceChoice {
 choices! {
     /// Mechanism of plain loads and stores on a tiered segment (vGASNet §III.D).
     pub enum LocalMechanism {
-        /// `userfaultfd` where it is allowed, `sigsegv` otherwise.
+        /// `userfaultfd` if it is allowed, `sigsegv` otherwise.
         Auto = "auto",
         /// userfaultfd in SIGBUS mode, served in the thread that faults. System calls on absent pages fail with EFAULT.
         Userfaultfd = "userfaultfd",
@@ -155,14 +155,14 @@ pub struct Setting {
     pub kind: &'static str,
     /// Its default value.
     pub default: &'static str,
-    /// When it is read.
+    /// Time at which it is read.
     pub phase: Phase,
     /// The least and the most it may be, both allowed.
     pub(super) limits: Option<(u64, u64)>,
     pub(super) limit_text: fn(u64) -> String,
     pub(super) forms: fn() -> String,
     pub(super) choices: fn() -> &'static [(&'static str, &'static str)],
-    /// Reads a text and writes it in the usual form, or says what is wrong with it.
+    /// Reads a text and writes it in the usual form, or returns the fault.
     pub(super) normalize: fn(&Setting, &str) -> Result<String, String>,
 }
 
@@ -226,10 +226,10 @@ macro_rules! settings {
             ), )* )*
         ];
 
-        /// The groups (the part of a name before the dot) and what they are about.
+        /// The groups (the part of a name before the dot) and their subjects.
         pub static GROUPS: &[(&str, &str)] = &[ $( (stringify!($group), concat!($($group_help),+)), )* ];
 
-        /// The effective settings of a job, typed: what the code reads.
+        /// The effective settings of a job, typed, for the code.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Settings {
             $( $(#[doc = $top_help])+ pub $top: $top_type, )*
@@ -316,12 +316,12 @@ settings! {
         /// cache, and may exceed DRAM; `pinned` is DRAM only, without cache and files. `auto` is pinned in
         /// GASNet clients, whatever launcher started them, and tiered in other programs.
         kind: Auto<Kind> = "auto", Attach;
-        /// The most that a rank's pinned segments may have, all together. Memory is used only where it is touched, except over `ibv`,
-        /// where all of a segment is locked in memory when a peer first reaches it, or its owner first moves more than 512
-        /// bytes out of it or into it.
+        /// The most that a rank's pinned segments may have, all together. Memory is used only when it is
+        /// touched, except over `ibv`, where all of a segment is locked in memory when a peer first reaches
+        /// it, or its owner first moves more than 512 bytes out of it or into it.
         pinned_max: Size = "1GiB", Launch, 0 => 64 * TIB;
-        /// The largest tiered segment a rank may attach. Space is used only where it is written; each page costs
-        /// 8 bytes of table on every node that touches it.
+        /// The largest tiered segment a rank may attach. Space is used only when it is written; each page
+        /// costs 8 bytes of table on every node that touches it.
         tiered_max: Size = "256GiB", Launch, 0 => 64 * TIB;
         /// Attach named segments although they are of different checkpoints, because one of them was removed, or replaced by an
         /// older copy. `off` refuses that.
@@ -360,11 +360,12 @@ settings! {
         timeout: u32 = "14", Node, 8 => 31;
         /// Number of times it is sent again before its peer counts as lost. With 7, Soft-RoCE never gives up.
         retries: u32 = "3", Node, 0 => 7;
-        /// The service level of every packet, by which switches keep kinds of traffic apart; on Ethernet its priority.
-        /// `auto`: what librdmacm finds out, or 0.
+        /// The service level of every packet, by which switches keep kinds of traffic apart; on Ethernet its
+        /// priority. `auto`: librdmacm's choice, or 0.
         service_level: Auto<u32> = "auto", Node, 0 => 15;
-        /// The traffic class of every packet that has a global route; with RoCE v2 the type of service in its IP header, of
-        /// which the upper six bits are the DSCP (104 is DSCP 26, which many lossless networks expect). `auto`: as above.
+        /// The traffic class of every packet that has a global route; with RoCE v2 the type of service in its
+        /// IP header, the upper six bits of which are the DSCP (104 is DSCP 26, which many lossless networks
+        /// expect). `auto`: as above.
         traffic_class: Auto<u32> = "auto", Node, 0 => 255;
         /// Let the device update words of pinned segments atomically, if it can: the same for all nodes. A job whose devices
         /// differ in this needs `off`: the nodes' processors do it then.
@@ -373,9 +374,10 @@ settings! {
 
     /// Networks through libfabric, the conduit `ofi`. The `tcp` settings say where its connections are set up.
     ofi: OfiSettings {
-        /// The providers to take, as `fi_info -l` and `vgas info` name them, of which the first is taken that there is: the same for all
-        /// nodes. `auto`: one that drives a network card (`cxi`, `efa`, `opx`, `psm3` or `verbs`). Those over sockets (`tcp;ofi_rxm`,
-        /// `net`) and shared memory (`shm`) are taken only when they are named.
+        /// The providers to use, as `fi_info -l` and `vgas info` name them; the first available one is taken:
+        /// the same for all nodes. `auto`: one that drives a network card (`cxi`, `efa`, `opx`, `psm3` or
+        /// `verbs`). Those over sockets (`tcp;ofi_rxm`, `net`) and shared memory (`shm`) are taken only when
+        /// they are named.
         provider: Auto<ProviderNames> = "auto", Node;
     }
 
@@ -394,13 +396,13 @@ settings! {
         /// The link of each node to a switch: as many bits a second each way, and the delay from one node to another. Messages within
         /// a node do not pass it. Needs the conduit `tcp`, and nodes that are all virtual.
         link: OrNone<Cable> = "none", Launch;
-        /// The NVMe drive of each node: how many bytes, and how many operations, a second. Pages are read by the agents alone then
-        /// (`ablation.self_service` is off).
+        /// The NVMe drive of each node: bytes and operations a second. Pages are read by the agents alone
+        /// then (`ablation.self_service` is off).
         nvm: OrNone<Rates> = "none", Node;
         /// Give each virtual node a network namespace of its own, with a cable to a switch. Then the kernel holds back what a `link` has to
         /// (tbf; its delay stays vgas's), and programs see a network of their own. Needs root, `ip` and `tc`; nothing of it has a name or stays.
         netns: bool = "off", Launch;
-        /// Most memory of all processes of a virtual node: its cache, what its ranks allocate, and the
+        /// Most memory of all processes of a virtual node: its cache, its ranks' allocations, and the
         /// system's cache of its files. A process beyond it is killed, and the job ends with a line that says
         /// so. Needs root and control groups.
         memory: OrNone<Size> = "none", Launch, 16 * MIB => 64 * TIB;
@@ -411,12 +413,13 @@ settings! {
         /// Begin every line of output with the rank that wrote it.
         label: bool = "off", Launch;
         /// Let the job continue when a node is lost: its daemon, or a rank on it, is killed, or it becomes
-        /// unreachable. One only, and not the first one where the ranks were started by another starter than
+        /// unreachable. One only, and not the first one if the ranks were started by another starter than
         /// `vgas run`. A program that `Objects::run` begins on the first rank ends with it. Needs
         /// `conduit = tcp` and segments that are home-only, as those of owned objects are.
         survive: bool = "off", Launch;
-        /// Milliseconds within which every node must be ready, and every rank that another starter has started must have come; a job that
-        /// takes longer does not start. After five seconds a line says what is missing.
+        /// Milliseconds within which every node must be ready, and every rank that another starter has
+        /// started must have come; a job that takes longer does not start. After five seconds a line names
+        /// the missing ones.
         start_timeout_ms: u32 = "60000", Launch, 100 => 600_000;
         /// Protocol by which a program started by another starter (`srun`, `mpirun`, `mpiexec.hydra`) finds
         /// the other ranks.
@@ -457,11 +460,12 @@ settings! {
         /// A small get that misses a page of 256KiB or more, which no other node has in memory, reads only
         /// that part of it. A rank that misses the page again soon gets all of it.
         parts: bool = "on", Node;
-        /// A rank that misses a page of its own node's NVMe, of which no node has a copy, reads it by itself instead of asking
-        /// the node's agent.
+        /// A rank that misses a page of its own node's NVMe without a copy on any node reads it by itself
+        /// instead of asking the node's agent.
         self_service: bool = "on", Node;
-        /// A page that other nodes have in memory is read from its home's NVMe nevertheless, where that was measured to be so much
-        /// faster that it is worth what it takes from the nodes that share the drive. Off: it never is.
+        /// Read a page that other nodes have in memory from its home's NVMe nevertheless, if that was
+        /// measured to be so much faster that it is worth the cost to the nodes that share the drive. Off: it
+        /// never is.
         read_nearest: bool = "on", Node;
         /// The page to evict from a full cache.
         replacement: ReplacementChoice = "lru-by-cost", Node;
@@ -492,7 +496,7 @@ impl Setting {
         }
     }
 
-    /// The words to choose from and what each means; empty when the value is not such a choice.
+    /// Returns the words to choose from and the meaning of each; empty if the value is not such a choice.
     pub fn choices(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         (self.choices)().iter().map(|(word, meaning)| (*word, meaning.trim_start()))
     }

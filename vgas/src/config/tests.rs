@@ -245,7 +245,7 @@ fn the_files_that_come_with_vgas_are_loaded() {
     assert!(found >= 4, "only {found} files in {}", folder.display());
 }
 
-/// TOML that no setting can take is told as that, with what the setting takes.
+/// TOML that no setting can take is reported as such, with the setting's kind of value.
 #[test]
 fn a_wrong_type_says_what_to_write() {
     let folder = tempfile::tempdir().unwrap();

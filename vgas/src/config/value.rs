@@ -66,7 +66,7 @@ impl Size {
 }
 
 impl fmt::Display for Size {
-    /// With the largest unit that needs no fraction, so that what is printed can be read back.
+    /// Uses the largest unit that needs no fraction, so that the output can be read back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")];
         match units.into_iter().find(|(unit, _)| self.0 >= *unit && self.0.is_multiple_of(*unit)) {
@@ -124,7 +124,7 @@ impl Value for Size {
     }
 }
 
-/// A [`Size`] that is a power of two: what is divided into by shifting, as pages and rings are.
+/// A [`Size`] that is a power of two: for sizes that are divided by shifting, as those of pages and rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PowerOfTwo(u64);
 
@@ -506,8 +506,8 @@ impl Value for CommandLine {
     }
 }
 
-/// Defines an enum that is a [`Value`]: each variant with its word; its documentation is what users read. `(default)`
-/// behind one is for `derive(Default)`.
+/// Defines an enum that is a [`Value`]: each variant with its word; its documentation is the users' help
+/// text. `(default)` behind one is for `derive(Default)`.
 macro_rules! choices {
     ($(#[$attribute:meta])* $vis:vis enum $name:ident {
         $( $(#[doc = $meaning:literal])+ $variant:ident = $word:literal $(($mark:ident))?, )+

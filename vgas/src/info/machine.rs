@@ -23,7 +23,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine, also where there is no /proc. A number of cores that cannot be found out is taken as 1.
+    /// Surveys this machine, even without /proc. If the number of cores is unknown, it is taken as 1.
     pub fn find() -> Self {
         let (memory_bytes, memory_available_bytes) = match read_to_string("/proc/meminfo") {
             Ok(meminfo) => (meminfo_bytes(&meminfo, "MemTotal"), meminfo_bytes(&meminfo, "MemAvailable")),

@@ -102,7 +102,7 @@ pub fn conduits() -> Vec<Fact> {
     probe::conduits()
 }
 
-/// Looks at this machine with these settings (they say, for example, where the segment files would be).
+/// Surveys this machine with these settings (for example, the folder of the segment files).
 pub fn survey(settings: &Settings) -> Report {
     let system = rustix::system::uname();
     let kernel = system.release().to_string_lossy().into_owned();

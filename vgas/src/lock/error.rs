@@ -1,8 +1,8 @@
-//! Why a lock cannot be had.
+//! Why a lock cannot be reached.
 
 use super::word::LockOwner;
 
-/// Why a lock cannot be had.
+/// Why a lock cannot be reached.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {

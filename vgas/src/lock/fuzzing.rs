@@ -1,4 +1,4 @@
-//! Any bytes as what ranks and other nodes ask the service of locks. See [`crate::fuzzing`].
+//! Any bytes as requests of ranks and other nodes to the service of locks. See [`crate::fuzzing`].
 
 #![forbid(unsafe_code)]
 

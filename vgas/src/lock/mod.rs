@@ -1,10 +1,10 @@
 //! Fair locks that are words of tiered memory: for many readers or one writer, anywhere in the job.
 //!
-//! Any aligned eight bytes of a tiered segment are a lock, free while they are zeros; what they protect is
-//! the program's to say. A rank whose node has the lock's page to write takes and gives it back by an
-//! instruction, and brings the page in first if its node stores it and no node has it; others ask the agent
-//! of its home, in one message there and one back, and give back in one. Waiting ranks stand in a queue at
-//! the home and sleep: nothing spins, no rank is overtaken, and it does not matter if ranks compute.
+//! Any aligned eight bytes of a tiered segment are a lock, free while they are zeros; the program decides
+//! what they protect. A rank whose node may write the lock's page takes and releases it by an instruction,
+//! and brings the page in first if its node stores it and no node has it; other ranks ask the agent of its
+//! home, in one message there and one back, and release in one. Waiting ranks stand in a queue at the home
+//! and sleep: nothing spins, no rank is overtaken, and it does not matter if ranks compute.
 //!
 //! A guard that a panic drops leaves the lock *poisoned*, as std's locks are: later holders get an error that
 //! names the rank. Ranks that wait for each other in a circle are found within some seconds, and one of them
@@ -33,7 +33,7 @@ use vgas_shm::Change;
 pub use word::LockOwner;
 use word::{LockState, SERVED};
 
-/// A lock, held to write. Dropped, it is given back; what was put before is visible to the next, also in
+/// A lock, held to write. Dropping it releases the lock; earlier puts are visible to the next holder, even in
 /// relaxed segments, whose puts travel then. If its home is another node, the release message is not waited
 /// for: another rank that learns of the release otherwise, by a barrier, say, may find it taken for a moment
 /// ([`Runtime::try_lock`]).
@@ -131,7 +131,7 @@ impl Runtime {
         Ok(self.taken(at, false, false)?.map(ReadGuard))
     }
 
-    /// Makes a poisoned lock usable again: what it protects is whole.
+    /// Makes a poisoned lock usable again: the protected data is whole.
     ///
     /// # Errors
     /// As [`Runtime::lock`].
@@ -140,8 +140,8 @@ impl Runtime {
         self.ask_for_lock(at, &Request::ClearPoison(place)).map(drop)
     }
 
-    /// Gives a lock back whose guard was forgotten ([`std::mem::forget`]), for programs that cannot keep guards; by the thread that
-    /// has it. One that it does not have stays as it is.
+    /// Releases a lock whose guard was forgotten ([`std::mem::forget`]), for programs that cannot keep
+    /// guards; by the thread that has it. One that it does not have stays as it is.
     ///
     /// # Errors
     /// For an address that is no lock's.
@@ -171,7 +171,8 @@ impl Runtime {
         Ok(self.ask_for_lock(at, &request)?.then(guard))
     }
 
-    /// Changes the word if its page is here, or if it is this node's and no node has it, and returns what it was.
+    /// Changes the word if its page is here, or if it is this node's and no node has it, and returns the old
+    /// value.
     #[inline]
     fn exchange_word(&self, place: LockPlace, from: LockState, to: LockState) -> Option<u64> {
         let change = Change::CompareSwap { expected: from.word(), desired: to.word() };

@@ -4,7 +4,7 @@
 //! service for the others. When a rank has to wait, the service takes the word ([`SERVED`]): from then on
 //! only the service changes it, and keeps the holders and the queue. When the queue is empty the word is
 //! written back, and the service forgets the lock. Each lock has at most one update of its word in flight;
-//! what comes meanwhile waits.
+//! requests that come meanwhile wait.
 //!
 //! *Fair*: requests are served in the order of arrival; neighbouring readers in the queue, together. No later
 //! rank passes a waiting one, because the word is the service's as long as there is one.
@@ -123,7 +123,7 @@ struct Waiter {
 /// An update of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// From what it may be to what it is to be, for what waits first.
+    /// From its possible value to its new one, for the first waiter.
     Exchange(LockState, LockState),
     /// The service takes it.
     Take,
@@ -295,7 +295,7 @@ impl Locks {
         self.next
     }
 
-    /// Looks at what has come for a lock, as far as possible now.
+    /// Handles a lock's pending requests, as far as possible now.
     fn go_on(&mut self, place: LockPlace, home: At<'_, '_>) {
         while let Some(lock) = self.locks.get_mut(&place).filter(|lock| lock.step.is_none()) {
             if lock.served.is_none() {
@@ -635,7 +635,7 @@ mod tests {
         }
     }
 
-    /// Goal: a word that cannot be had ends in answers, not in a service that tries for ever.
+    /// Goal: a word that cannot be reached ends in answers, not in a service that tries for ever.
     #[test]
     fn what_is_not_there_is_answered() {
         let mut world = World::new();

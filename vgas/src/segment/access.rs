@@ -1,5 +1,5 @@
-//! Access to a segment by rank and offset: what [`Runtime`](crate::Runtime) offers by address, also for segments that belong to
-//! libraries, of which only the library has the [`Segment`].
+//! Access to a segment by rank and offset: the functions that [`Runtime`](crate::Runtime) has by address,
+//! even for segments that belong to libraries, whose [`Segment`] only the library has.
 
 use super::Segment;
 use crate::batch::Batch;

@@ -1,7 +1,7 @@
 //! Segments that are at one address in every process of the job ([`SegmentOptions::one_address`]): where, as all ranks agree.
 //!
-//! Ranges of addresses are kept by all ranks alike, because segments come and go on all of them together. So they find the same
-//! places for one more, try them, and take the first that is free in all processes.
+//! All ranks keep the same ranges of addresses, because segments come and go on all of them together. So they
+//! find the same places for one more, try them, and take the first that is free in all processes.
 //!
 //! [`SegmentOptions::one_address`]: crate::SegmentOptions::one_address
 
@@ -15,8 +15,9 @@ use vgas_cache::partition::PartitionId;
 use vgas_rma::Rank;
 
 impl Runtime {
-    /// Reserves the addresses of all ranks' parts of a segment where all processes have room for them: `parts` says how large these
-    /// are, `page_bytes` how large its pages, and `exchange` tells all ranks a word and hears theirs. The error is the same on all.
+    /// Reserves the addresses of all ranks' parts of a segment where all processes have room for them:
+    /// `parts` gives their sizes, `page_bytes` that of its pages, and `exchange` tells all ranks a word and
+    /// hears theirs. The error is the same on all.
     pub(super) fn agree_on_addresses(
         &self,
         parts: impl IntoIterator<Item = u64>,

@@ -256,8 +256,8 @@ impl Runtime {
         Ok((pages, Created { relaxed: options.is_relaxed, ..created }))
     }
 
-    /// Tells the other ranks whether this rank has its part of a new segment: when this returns, all ranks have theirs, which are
-    /// told, or none has, and what was made here was undone.
+    /// Tells the other ranks whether this rank has its part of a new segment: when this returns, all ranks
+    /// have theirs, which are returned, or none has, and this rank's part was undone.
     pub(super) fn all_or_none<T>(
         &self,
         wanted: AttachRequest,
@@ -384,9 +384,10 @@ impl Runtime {
         Ok(Segment::new(self, pages.segment, options))
     }
 
-    /// Learns of a segment that another rank has attached [independently](SegmentOptions::independent), of which this is an address:
-    /// from now on the address can be used here, as can the returned handle. No-op if the segment is known, as a tiered one is to all ranks of a node once one of
-    /// them knows it; not for a pinned one, which may be another of the same number. Takes one message there and back, and, for a
+    /// Learns of a segment that another rank has attached [independently](SegmentOptions::independent), from
+    /// an address in it: from now on the address can be used here, as can the returned handle. No-op if the
+    /// segment is known, as a tiered one is to all ranks of a node once one of them knows it; not for a
+    /// pinned one, which may be another of the same number. Takes one message there and back, and, for a
     /// tiered segment, one to the node's agent, which keeps room for its pages.
     ///
     /// # Errors
@@ -415,8 +416,9 @@ impl Segment {
     /// ends the job with a line that names that rank.
     ///
     /// # Errors
-    /// If the segment is detached already, or [another rank's](Runtime::open_remote). On every rank, and then nothing has happened, if one of them has it open by pointers
-    /// ([`Segment::local`]). If a relaxed put that was still waiting fails.
+    /// If the segment is detached already, or [another rank's](Runtime::open_remote). On every rank, and then
+    /// without an effect, if one of them has it open by pointers ([`Segment::local`]). If a relaxed put that
+    /// was still waiting fails.
     pub fn detach(&self) -> Result<()> {
         let (runtime, id) = (self.runtime(), self.id());
         let segments = runtime.segments();

@@ -1,4 +1,5 @@
-//! Segments: address spaces of which each rank has a part, tiered or pinned, attached and detached while the job runs.
+//! Segments: address spaces with a part of each rank, tiered or pinned, attached and detached while the job
+//! runs.
 //!
 //! | file | what is in it |
 //! |---|---|
@@ -99,7 +100,7 @@ impl Segment {
         Self(Arc::new(Inner { runtime: runtime.clone(), id, options: options.clone(), is_foreign: false }))
     }
 
-    /// A segment of another rank, of which only the address is known here.
+    /// A segment of another rank that is known here by its address only.
     fn foreign(at: GlobalAddress, runtime: &Runtime) -> Self {
         let (runtime, options) = (runtime.clone(), SegmentOptions::of_kind(at.kind, 0).independent());
         Self(Arc::new(Inner { runtime, id: at.segment, options, is_foreign: true }))

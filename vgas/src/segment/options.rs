@@ -24,16 +24,16 @@ pub struct SegmentOptions {
 }
 
 impl SegmentOptions {
-    /// A tiered segment, of which this rank has `bytes` bytes: a file on its node's NVMe behind the cache of all nodes. The size is
-    /// rounded up to pages, and may be 0.
+    /// A tiered segment with `bytes` bytes of this rank: a file on its node's NVMe behind the cache of all
+    /// nodes. The size is rounded up to pages, and may be 0.
     pub fn tiered(bytes: u64) -> Self {
         Self::of_kind(Kind::Tiered, bytes)
     }
 
-    /// A pinned segment, of which this rank has `bytes` bytes: plain memory, out of the `segment.pinned_max` bytes of each rank.
-    /// Every rank reaches it by puts and gets, ranks of the same node also by pointers
-    /// ([`Runtime::pointer_to`](crate::Runtime::pointer_to)). It has neither a name nor pages, so the options below are for tiered
-    /// segments, except [`SegmentOptions::independent`].
+    /// A pinned segment with `bytes` bytes of this rank: plain memory, out of the `segment.pinned_max` bytes
+    /// of each rank. Every rank reaches it by puts and gets, ranks of the same node by pointers as well
+    /// ([`Runtime::pointer_to`](crate::Runtime::pointer_to)). It has neither a name nor pages, so the options
+    /// below are for tiered segments, except [`SegmentOptions::independent`].
     pub fn pinned(bytes: u64) -> Self {
         Self::of_kind(Kind::Pinned, bytes)
     }
@@ -61,10 +61,11 @@ impl SegmentOptions {
     /// [`Runtime::checkpoint`](crate::Runtime::checkpoint). 1 to 189 letters, digits, `_`, `-` and `.`, not starting with `.`; no two
     /// segments of a job have the same.
     ///
-    /// Rank 3's part of `store` is the file `store.3.3.vgas` in its node's `nvm.directory`. A segment belongs to as many ranks as
-    /// created it, and each rank finds its file where it left it: a job with another number of ranks, or one that lacks the file of
-    /// some rank but not of all, is refused. To begin again, remove the files of all ranks. If nothing can be written there (a
-    /// read-only mount, a full disk), the data can still be read: [`Segment::reopened`](crate::Segment::reopened) says so.
+    /// Rank 3's part of `store` is the file `store.3.3.vgas` in its node's `nvm.directory`. A segment belongs
+    /// to as many ranks as created it, and each rank finds its file where it left it: a job with another
+    /// number of ranks, or one that lacks the files of some ranks but not of all, is refused. To begin again,
+    /// remove the files of all ranks. If nothing can be written there (a read-only mount, a full disk), the
+    /// data can still be read: [`Segment::reopened`](crate::Segment::reopened) reports that.
     ///
     /// A checkpoint makes all named segments durable as one, and notes in each which others took part. If one of them was removed
     /// since, or replaced by an older copy, attaching it is refused unless `segment.mixed_checkpoints` is on
@@ -78,8 +79,9 @@ impl SegmentOptions {
         Self { name, ..self }
     }
 
-    /// Bytes of a page: a power of two from 4 KiB to 4 MiB, and at most a sixteenth of a node's cache; 0, the default, takes
-    /// `cache.page`. A page is what travels, and what is kept or evicted: small pages suit small records at random, large ones scans.
+    /// Bytes of a page: a power of two from 4 KiB to 4 MiB, and at most a sixteenth of a node's cache; 0, the
+    /// default, takes `cache.page`. A page is the unit of transfer, caching and eviction: small pages suit
+    /// small records at random, large ones scans.
     pub fn page_size(self, bytes: u32) -> Self {
         Self { page_bytes: bytes, ..self }
     }
@@ -123,11 +125,13 @@ impl SegmentOptions {
         Self { policy: Policy { weight, ..self.policy }, ..self }
     }
 
-    /// Places the segment at addresses that are the same in every process of the job, so that pointers into it mean the same
-    /// everywhere ([`Runtime::pointer_to`](crate::Runtime::pointer_to), [`Runtime::address_of`](crate::Runtime::address_of)). The
-    /// owner's pointers reach memory while it has [`Segment::local`](crate::Segment::local), those of ranks of its node while they
-    /// have [`Segment::local_of_peer`](crate::Segment::local_of_peer); an access by another rank ends its process with a line that
-    /// says so. All such segments together have at most 64 TiB of addresses, each rank as much as the largest.
+    /// Places the segment at addresses that are the same in every process of the job, so that pointers into
+    /// it mean the same everywhere ([`Runtime::pointer_to`](crate::Runtime::pointer_to),
+    /// [`Runtime::address_of`](crate::Runtime::address_of)). The owner's pointers reach memory while it has
+    /// [`Segment::local`](crate::Segment::local), those of ranks of its node while they have
+    /// [`Segment::local_of_peer`](crate::Segment::local_of_peer); an access by another rank ends its process
+    /// with a line that reports it. All such segments together have at most 64 TiB of addresses, each rank as
+    /// much as the largest.
     pub fn one_address(self, on: bool) -> Self {
         Self { has_one_address: on, ..self }
     }

@@ -53,8 +53,8 @@ impl Addresses {
     }
 }
 
-/// The first place from each of [`BASES`] on, and the one behind that, that is free of what is taken and of the places before it: all are
-/// tried at once.
+/// The first place from each of [`BASES`] on, and the one behind that, that is free of the taken ranges and
+/// of the places before it: all are tried at once.
 fn places(taken: &[(usize, usize)], bytes: usize) -> Vec<usize> {
     let end_of_all = BASES[0] + BYTES_MAX as usize;
     let free_from = |from: usize| {
@@ -83,7 +83,8 @@ mod tests {
 
     const TIB: usize = 1 << 40;
 
-    /// Goal: places are free, inside of what is promised, and found for as long as there is room, whatever is taken.
+    /// Goal: places are free, inside of the promised range, and found for as long as there is room, whatever
+    /// is taken.
     #[test]
     fn places_are_free() {
         assert_eq!(places(&[], 64 * TIB)[0], BASES[0]);

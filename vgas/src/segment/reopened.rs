@@ -20,7 +20,7 @@ pub(super) struct Common {
     pub companions: Vec<Companion>,
     pub newest: u64,
     pub relation: Relation,
-    /// This rank says it, where a newer one is given up.
+    /// This rank reports it, if a newer one is given up.
     pub tells: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct Reopened {
     /// The newest checkpoint that any rank has found whole in its file. It is newer than the other when the job that made it
     /// was ended before all ranks had it; it is given up then, and its number used again.
     pub newest: u64,
-    /// Nothing can be written where the part of some rank is stored: gets work there, puts and checkpoints fail with the
+    /// Nothing can be written to some rank's part: gets work there, puts and checkpoints fail with the
     /// reason. If the disk is full, puts succeed as long as the cache has room for them.
     pub is_read_only: bool,
     /// The segment is of one checkpoint with all named segments that were attached before it, or was created after theirs. False

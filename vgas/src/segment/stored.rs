@@ -1,7 +1,7 @@
-//! The files of a named segment: what all ranks must agree on before any is created or opened.
+//! The files of a named segment: the agreement of all ranks before any is created or opened.
 //!
-//! A named segment is one file a rank. Each agent knows its own ranks' files only, and would create one that is missing; that all
-//! belong together is found here, from what every rank sees in its node's folder.
+//! A named segment is one file a rank. Each agent knows its own ranks' files only, and would create a missing
+//! one; this code checks that all belong together, from every rank's view of its node's folder.
 
 use super::SegmentOptions;
 use super::reopened::{AtCheckpoint, Common, Relation};
@@ -18,7 +18,7 @@ use vgas_rma::Rank;
 /// A rank's announcement to the other ranks before anything is created.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Wish {
-    /// Why it asks for nothing: what it was called with is not allowed, or its folder cannot be read.
+    /// Reason for no request: its options are not allowed, or its folder cannot be read.
     pub refused: Option<String>,
     pub bytes: u64,
     pub wanted: AttachRequest,
@@ -26,7 +26,7 @@ pub(super) struct Wish {
     pub owner: Option<SegmentOwner>,
     /// Its node's machine and folder, for errors.
     pub home: String,
-    /// With a name: what is there of that name.
+    /// With a name: the files of that name.
     pub found: Option<FoundSegment>,
 }
 
@@ -238,7 +238,7 @@ impl Wish {
         }
     }
 
-    /// The other segments that took part in a checkpoint, as far as this rank's file says so.
+    /// Returns the other segments that took part in a checkpoint, as far as this rank's file lists them.
     fn companions(&self, of: CheckpointId) -> &[(u64, u64)] {
         match self.found.as_ref().map(|found| &found.state) {
             Some(State::Holds(all)) => {
@@ -289,8 +289,9 @@ fn contradiction(one: &AtCheckpoint, open: &AtCheckpoint) -> Option<String> {
     ))
 }
 
-/// The newest checkpoint that all ranks have and that belongs to what is open already, preferably made together with the first of
-/// that; none when no rank has any. With `may_mix`, the newest that all ranks have if none belongs to it.
+/// Chooses the newest checkpoint that all ranks have and that belongs to the open segments, preferably made
+/// together with the first of those; none if no rank has any. With `may_mix`, the newest that all ranks have
+/// if none belongs to it.
 fn choose(wishes: &[Wish], open: &[AtCheckpoint], may_mix: bool) -> Result<Chosen, String> {
     let held = wishes.iter().map(Wish::checkpoints).enumerate().filter(|(_, held)| !held.is_empty());
     let held: Vec<(usize, Vec<CheckpointId>)> = held.collect();
@@ -401,8 +402,8 @@ mod tests {
         }
     }
 
-    /// Goal: the newest checkpoint that all have is taken, and without one nothing is: also when the numbers are equal, but
-    /// not the jobs that have made them.
+    /// Goal: the newest checkpoint that all have is taken, and without one nothing is: even if the numbers
+    /// are equal, but not the jobs that have made them.
     #[test]
     fn the_newest_common_checkpoint_is_chosen() {
         let choose = |held: &[&[(u64, u64)]]| {
@@ -438,8 +439,9 @@ mod tests {
         }
     }
 
-    /// Goal: a segment is opened at a checkpoint that belongs to what is open, or refused. Method: all that can have become of two
-    /// segments `a`, which is open, and `b` after jobs that made checkpoints of both, or of one.
+    /// Goal: a segment is opened at a checkpoint that belongs to the open ones, or refused. Method: all that
+    /// can have become of two segments `a`, which is open, and `b` after jobs that made checkpoints of both,
+    /// or of one.
     #[test]
     fn segments_of_different_checkpoints_are_refused() {
         let with_b = |generation| vec![("b", generation)];
@@ -499,7 +501,8 @@ mod tests {
         assert!(error.contains("rank 0 \"a\", rank 1 none"), "{error}");
     }
 
-    /// Goal: a segment belongs to one library, program and set of options, or to none, and what differs is named.
+    /// Goal: a segment belongs to one library, program and set of options, or to none, and the error names
+    /// the difference.
     #[test]
     fn owners_agree() {
         let of = |library: &str, program, options: &str| {

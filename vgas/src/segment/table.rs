@@ -57,7 +57,7 @@ pub(crate) struct SegmentTable {
     /// The partitions that are open by pointers: one that is opened twice would be mapped twice.
     open: Mutex<Vec<PartitionId>>,
     pub(super) opening: Mutex<()>,
-    /// The parts among them that can be used, and where they are in this rank's memory.
+    /// The usable parts among them, and their local addresses.
     local: Mutex<Vec<(LocalRange, Weak<dyn OpenPart>)>>,
     /// The segments of each kind, by number.
     used: Mutex<[Vec<(SegmentId, SegmentOptions)>; 2]>,

@@ -1,4 +1,4 @@
-//! Collectives that go on while the program does something else.
+//! Collectives that progress while the program does something else.
 //!
 //! | form | given | yields |
 //! |---|---|---|
@@ -25,8 +25,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use vgas_rma::collective::{Call, Kind, Pattern, SharedCombiner, Started};
 
-/// A collective that was started: it goes on by itself, waited for or not, at once when some thread of the rank polls or waits for
-/// anything, and within a millisecond when the rank computes and calls nothing.
+/// A collective in flight: it progresses by itself, waited for or not, at once when some thread of the rank
+/// polls or waits for anything, and within a millisecond when the rank computes and calls nothing.
 ///
 /// It is also a future, for any executor: it is woken when the collective is done on this member, and when
 /// the job fails. Dropping it lets the collective continue, as the other members need it; the result is
@@ -43,7 +43,8 @@ impl<R: 'static> CollectiveHandle<R> {
         Self { started, map: Box::new(map) }
     }
 
-    /// The result, once it is there; goes on as far as possible without waiting. After it was yielded there is none any more.
+    /// Returns the result, once it is there; makes as much progress as possible without waiting. After it was
+    /// yielded there is none any more.
     ///
     /// # Errors
     /// Those of the collective, see [`Team`]; and when the result was yielded before.
@@ -127,7 +128,7 @@ impl Team {
         Ok(Self::yielding(started, self.size() as usize))
     }
 
-    /// [`Team::broadcast`]: `values` are as many everywhere; those of others than the root are of no account.
+    /// [`Team::broadcast`]: `values` has the same length everywhere; only the root's content matters.
     ///
     /// # Errors
     /// See [`Team`].
@@ -191,8 +192,8 @@ impl Team {
         Ok(Self::yielding(self.start(Pattern::AllToAll, count, &from)?, from.len()))
     }
 
-    /// [`Team::reduce`]: yields the result at the root, None elsewhere. `combine` runs in whichever thread lets the collective go on:
-    /// one that polls or waits, or the endpoint's own.
+    /// [`Team::reduce`]: returns the result at the root, None elsewhere. `combine` runs in any thread that
+    /// makes progress on the collective: one that polls or waits, or the endpoint's own.
     ///
     /// # Errors
     /// See [`Team`].
@@ -246,7 +247,7 @@ impl Team {
         Ok(Self::yielding(self.start_combining(pattern, &values, combine)?, values.len()))
     }
 
-    /// Starts a collective over blocks of so many values.
+    /// Starts a collective over blocks of `count` values.
     fn start<T: Pod>(&self, pattern: Pattern, count: usize, given: &[T]) -> Result<Started> {
         let (bytes, given) = (count * size_of::<T>(), bytes_of(given).to_vec());
         Ok(self.team.start_owned(pattern, pattern.call(), bytes, given, None)?)
@@ -263,7 +264,7 @@ impl Team {
         Ok(self.team.start_owned(pattern, pattern.call(), bytes, given, Some(combiner))?)
     }
 
-    /// A collective that yields so many values.
+    /// Makes the handle of a collective with a result of `count` values.
     fn yielding<T: Pod>(started: Started, count: usize) -> CollectiveHandle<Vec<T>> {
         CollectiveHandle::new(started, move |bytes| Ok(values_of(count, &bytes)))
     }

@@ -30,10 +30,10 @@ pub struct HandlerEntry {
     function: Option<RawHandler>,
 }
 
-/// Registered functions by index; 0 where there is none.
+/// Registered functions by index; 0 if there is none.
 static HANDLERS: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
 
-/// Handlers run so far: what [`vgasi_wait_for_delivery`] looks at.
+/// Handlers run so far, for [`vgasi_wait_for_delivery`].
 static DELIVERED: StripedCounter = StripedCounter::new();
 
 /// Registers the client's handlers: an index from 128 to 255, or 0 for any free one, which is written back. Entries are
@@ -83,7 +83,7 @@ pub(crate) fn is_attached() -> bool {
     ATTACHED.load(Ordering::Relaxed)
 }
 
-/// `gasnet_attach`. Collective; once, whether or not the segment could be had.
+/// `gasnet_attach`. Collective; once, even if the segment could not be attached.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_attach(table: *mut HandlerEntry, count: c_int, bytes: usize) -> c_int {
     // SAFETY: as the caller promised.
@@ -186,8 +186,8 @@ unsafe fn arguments<'a>(count: c_int, words: *const u32) -> Option<&'a [u32]> {
     }
 }
 
-/// Bytes to be sent, as private memory where they are not: a conduit may hand them to a system call, which cannot wait for
-/// a page of a tiered segment.
+/// Bytes to send, copied to private memory if they are elsewhere: a conduit may hand them to a system call,
+/// which cannot wait for a page of a tiered segment.
 pub(crate) struct Private {
     _copy: Option<Box<[u8]>>,
     address: *const u8,
@@ -422,7 +422,7 @@ const MEDIUM_MAX: usize = 65_000;
 const MEDIUM_MAX_IBV: usize = 8_000;
 
 /// Returns true if a medium message has too many bytes. If the headers would allow it, and the conduit that
-/// `VGAS_CONDUIT` names does not, a line says so once.
+/// `VGAS_CONDUIT` names does not, a line reports it once.
 fn is_too_long(bytes: usize) -> bool {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let Some(job) = job::current() else { return bytes > 0 };
@@ -536,8 +536,8 @@ pub extern "C" fn vgasi_deliveries() -> u64 {
     DELIVERED.read()
 }
 
-/// The waiting part of `GASNET_BLOCKUNTIL`: returns when a handler has run since [`vgasi_deliveries`] gave `before`, and
-/// now and then without, since clients also wait for what was put into their memory.
+/// The waiting part of `GASNET_BLOCKUNTIL`: returns when a handler has run since [`vgasi_deliveries`]
+/// returned `before`, and now and then without, since clients also wait for puts into their memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn vgasi_wait_for_delivery(before: u64) {
     const AT_MOST: std::time::Duration = std::time::Duration::from_millis(1);

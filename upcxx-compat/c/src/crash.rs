@@ -2,9 +2,9 @@
 //! client has overwritten its memory; and backtraces on request: of crashes and of errors that end the job
 //! (`GASNET_BACKTRACE=1`), and of a rank at work (`GASNET_BACKTRACE_SIGNAL=USR1`).
 //!
-//! The handler of crashes is installed when the job is joined, so before the local view of a tiered segment takes over the
-//! signals of faults: that one serves its faults first, and hands on what is none of its own (`vgas_cache::local`). A client
-//! that handles a signal itself keeps it.
+//! The handler of crashes is installed when the job is joined, so before the local view of a tiered segment
+//! takes over the signals of faults: that one serves its faults first, and hands on all others
+//! (`vgas_cache::local`). A client that handles a signal itself keeps it.
 
 use crate::environment::{is_on, variable};
 use crate::exit::{disposition, this_thread};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 /// The signals of crashes.
 const CRASHES: [c_int; 5] = [libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV];
 
-/// Signals by name: what may be asked for, and what is said.
+/// Signals by name: for requests and for output.
 const NAMES: [(&str, c_int); 20] = [
     ("ABRT", libc::SIGABRT),
     ("ALRM", libc::SIGALRM),
@@ -48,7 +48,7 @@ static CRASHED: AtomicI32 = AtomicI32::new(0);
 /// The signal that GASNET_BACKTRACE_SIGNAL names, `USR1` or `SIGUSR1`; none when it is not set.
 ///
 /// # Errors
-/// When it names none, or one of a crash.
+/// If it names none, or one of a crash.
 pub(crate) fn asked_for() -> Result<Option<c_int>, String> {
     let Some(text) = variable("GASNET_BACKTRACE_SIGNAL") else { return Ok(None) };
     let upper = text.trim().to_uppercase();
@@ -64,7 +64,7 @@ pub(crate) fn asked_for() -> Result<Option<c_int>, String> {
 /// not.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// Writes where this thread is, if users want backtraces. May be called in handlers.
+/// Writes this thread's backtrace, if users want it. May be called in handlers.
 pub(crate) fn trace() {
     if WANTED.load(Ordering::Relaxed) {
         say(format_args!("backtrace"));
@@ -142,9 +142,9 @@ fn write_frames(to: Option<c_int>) {
     }
 }
 
-/// Has a panic end this process at once, after one line: it could not leave the function that C has called anyway, and what is
-/// told about it otherwise takes several lines. Nothing is allocated here; where memory is in no state to format the reason,
-/// the C library ends the process instead, and says why.
+/// Makes a panic end this process at once, after one line: it could not leave the function that C has called
+/// anyway, and its usual report takes several lines. Nothing is allocated here; if memory is in no state to
+/// format the reason, the C library ends the process instead, with a reason.
 pub(crate) fn tell_panics() {
     std::panic::set_hook(Box::new(|info| {
         let reason = info.payload();
@@ -189,7 +189,7 @@ fn say(text: std::fmt::Arguments<'_>) {
     unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.used) };
 }
 
-/// This rank, from what handlers may look at.
+/// This rank, as far as handlers may look at it.
 struct CurrentRank;
 
 impl std::fmt::Display for CurrentRank {

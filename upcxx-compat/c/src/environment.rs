@@ -78,7 +78,7 @@ pub(crate) fn number(name: &str) -> Result<Option<u32>, String> {
     variable(name).map(|text| parse_number(name, &text)).transpose()
 }
 
-/// A number, or what is wrong with it.
+/// Parses a number, or returns the fault.
 pub(crate) fn parse_number(name: &str, text: &str) -> Result<u32, String> {
     text.trim().parse().map_err(|_| format!("{name} is {text:?}, which is no number"))
 }
@@ -91,9 +91,9 @@ pub(crate) fn is_on(name: &str) -> bool {
 /// The largest segment that a setting can name.
 const SEGMENT_BYTES_MAX: u64 = 64 << 40;
 
-/// The size that GASNET_MAX_SEGSIZE gives to each of `ranks_per_node` ranks of a host with so much memory: a number with a
-/// unit (`512MB`, `0.5G`) or, of at most 1 and without one, a part of the memory (`0.85`); followed by `/P` (per process, the
-/// default) or `/H` (per host).
+/// Returns the size that GASNET_MAX_SEGSIZE gives to each of `ranks_per_node` ranks of a host with this much
+/// memory: a number with a unit (`512MB`, `0.5G`) or, of at most 1 and without one, a part of the memory
+/// (`0.85`); followed by `/P` (per process, the default) or `/H` (per host).
 pub(crate) fn segment_size(text: &str, ranks_per_node: u32, memory_bytes: u64) -> Result<Size, String> {
     let wrong = || {
         format!(
@@ -127,7 +127,7 @@ pub(crate) fn segment_size(text: &str, ranks_per_node: u32, memory_bytes: u64) -
     if bytes < page { Err(wrong()) } else { Ok(whole_pages(bytes)) }
 }
 
-/// A size of a segment: at least a page, and what there is limits it anyway.
+/// Rounds a size of a segment: at least a page; the available memory limits it anyway.
 pub(crate) fn whole_pages(bytes: u64) -> Size {
     let page = crate::segment::PAGE_BYTES as u64;
     Size::of_bytes((bytes / page * page).clamp(page, SEGMENT_BYTES_MAX))
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn vgasi_getenv(name: *const c_char) -> *mut c_char {
 mod tests {
     use super::*;
 
-    /// The forms that GASNet's README shows, in pairs with what is just not one.
+    /// The forms that GASNet's README shows, in pairs with near misses.
     #[test]
     fn segment_sizes_are_read_as_gasnet_reads_them() {
         let bytes = |text: &str| segment_size(text, 4, 16 << 30).map(|size| size.bytes()).ok();

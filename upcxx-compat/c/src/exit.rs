@@ -1,4 +1,4 @@
-//! The end of the job: `gasnet_exit`, and what stands for it when a client ends otherwise (GASNet 1.8, 2.1.5).
+//! The end of the job: `gasnet_exit`, and its substitutes when a client ends otherwise (GASNet 1.8, 2.1.5).
 //!
 //! A rank that exits announces its status and waits until all others have, so that no rank sees a connection
 //! break; the launcher ends those that do not follow (`vgas_job::Bootstrap::exit`). A client that returns
@@ -81,7 +81,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the announcer's stack.
 const STACK_BYTES: usize = 256 << 10;
 
-/// The status of a process that others have ended before it wanted to, as if it had died of SIGQUIT.
+/// The status of a process that was ended externally, as if it had died of SIGQUIT.
 const ENDED_BY_OTHERS: c_int = 128 + libc::SIGQUIT;
 
 /// Signals by which users and systems ask a process to end.
@@ -135,7 +135,8 @@ fn announce(status: c_int) {
     }
 }
 
-/// Writes what was printed. SIGQUIT waits meanwhile: in the middle of a write, `on_quit` would write the same once more.
+/// Writes what was printed. SIGQUIT waits meanwhile: in the middle of a write, `on_quit` would write the same
+/// again.
 fn flush() {
     // SAFETY: the sets are plain numbers, filled before they are used; null means all streams.
     unsafe {
@@ -149,8 +150,8 @@ fn flush() {
     }
 }
 
-/// Has the announcer do its work. False where there is none: a child that the client has forked has no such thread, and is
-/// no rank.
+/// Has the announcer do its work. False if there is none: a child that the client has forked has no such
+/// thread, and is no rank.
 fn ask(stage: u32) -> bool {
     let is_rank = job::current().is_some_and(|job| job.process == std::process::id());
     match ANNOUNCER.get().filter(|_| is_rank) {
@@ -182,7 +183,7 @@ fn tell(job: &job::Job) {
     let _ = job.runtime.exit((STATUS.load(Ordering::SeqCst) & 0xff) as u8);
 }
 
-/// Tells the launcher why the job ends, or where there is none the user.
+/// Tells the launcher why the job ends, or the user if there is none.
 fn tell_reason() {
     let (reason, status) = (REASON.text(), (STATUS.load(Ordering::SeqCst) & 0xff) as u8);
     let told = job::current().map(|job| match IS_COMPLAINT.load(Ordering::SeqCst) {
@@ -233,7 +234,7 @@ fn start_announcer() {
     }
 }
 
-/// Ends the job because of an error, which the launcher says, or this process where there is none. A job that
+/// Ends the job because of an error, which the launcher reports, or this process if there is none. A job that
 /// is ending anyway is told nothing.
 pub(crate) fn abort_job(reason: impl Display, status: u8, is_complaint: bool) -> ! {
     if LEAVING.compare_exchange(0, this_thread(), Ordering::SeqCst, Ordering::SeqCst).is_ok() {

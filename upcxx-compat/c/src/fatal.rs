@@ -5,7 +5,8 @@ use crate::exit;
 use std::fmt::Display;
 use vgas::Error;
 
-/// Ends the job with a line that names this rank and the reason: a mistake of the client. The launcher says it.
+/// Ends the job with a line that names this rank and the reason: a mistake of the client. The launcher
+/// reports it.
 #[cold]
 pub(crate) fn fatal(reason: impl Display) -> ! {
     crash::trace();

@@ -77,7 +77,7 @@ fn attached(runtime: &Runtime, segment: u16, is_independent: bool) -> vgas::Resu
     )
 }
 
-/// A segment of which a rank of this node has a part.
+/// Returns a segment with a part of a rank of this node.
 fn known(runtime: &Runtime, segment: u16, rank: u32) -> vgas::Result<Segment> {
     match runtime.segment(kind_of(segment), SegmentId(segment)) {
         Some(found) => Ok(found),

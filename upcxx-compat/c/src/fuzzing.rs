@@ -1,7 +1,6 @@
 //! Entry point for a fuzz target: the decoder of the C interface's additions to messages, on arbitrary bytes.
-//! It panics if the decoder does, or if the decoded value does not round-trip. It panics if the decoder does,
-//! or if what it has made of the bytes is not what it is again after another journey. Part of no build but
-//! tests and fuzzing (`fuzz/README.md`); no interface.
+//! It panics if the decoder does, or if the decoded value does not round-trip. Built only for tests and
+//! fuzzing (`fuzz/README.md`); not a public interface.
 
 use crate::long::{Carried, header};
 
@@ -45,7 +44,7 @@ mod tests {
         );
     }
 
-    /// Goal: nothing is ignored: what a sender did not mean to send is no message.
+    /// Goal: nothing is ignored: excess bytes make a message invalid.
     #[test]
     fn what_is_not_whole_is_refused() {
         let refused = [

@@ -1,7 +1,7 @@
 //! Operations in flight: explicit handles, implicit ones by thread, access regions (GASNet 1.8, 3.3).
 //!
-//! A handle is a raw box, or null for what is complete. The headers never look inside. Its operations
-//! progress by themselves, synchronised or not (`vgas_rma::endpoint`, `vgas_cache::client`).
+//! A handle is a raw box, or null for a complete one. The headers never look inside. Its operations progress
+//! by themselves, synchronised or not (`vgas_rma::endpoint`, `vgas_cache::client`).
 
 use crate::am;
 use crate::code;
@@ -50,7 +50,7 @@ impl Operation {
         Box::into_raw(Box::new(Self(Parts::Packed { handle, packed, places })))
     }
 
-    /// Waits until at most so many of these operations are left.
+    /// Waits until at most `left_max` of these operations are left.
     pub(crate) unsafe fn thin_out(operations: &mut Vec<*mut Operation>, left_max: usize) {
         let endpoint = endpoint();
         wait_until(endpoint, || {
@@ -172,7 +172,7 @@ unsafe fn table<'a>(handles: *mut *mut Operation, count: usize) -> &'a mut [*mut
     unsafe { std::slice::from_raw_parts_mut(handles, count) }
 }
 
-/// Takes back what is complete, leaving null; returns how many were taken and how many are left.
+/// Takes back complete operations, leaving null; returns the numbers taken and left.
 unsafe fn sweep(endpoint: &Endpoint, handles: &mut [*mut Operation]) -> (usize, usize) {
     let (mut taken, mut left) = (0, 0);
     for handle in handles.iter_mut() {
@@ -279,8 +279,8 @@ thread_local! {
     /// Leaked, so that nothing is waited for when a thread or the process ends.
     static IMPLICIT: &'static RefCell<Implicit> = Box::leak(Box::default());
 
-    /// The bits of the kinds of which [`IMPLICIT`] has operations, and of an open access region. Constant and without a destructor: most waits
-    /// have nothing to wait for, and find that out by one load.
+    /// The bits of the kinds of operations in [`IMPLICIT`], and of an open access region. Constant and
+    /// without a destructor: most waits have nothing to wait for, and find that out by one load.
     static OPEN: Cell<c_int> = const { Cell::new(0) };
 }
 

@@ -28,8 +28,8 @@ pub struct Pool {
     asymmetric: AtomicU32,
 }
 
-/// The pool; all zeros before segments are attached. For the headers, which look at it only where a window says that pages
-/// may be cached.
+/// The pool; all zeros before segments are attached. For the headers, which look at it only if a window
+/// allows cached pages.
 #[unsafe(no_mangle)]
 pub static vgasi_pool: Pool = Pool {
     client: AtomicU64::new(0),

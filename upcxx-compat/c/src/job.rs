@@ -1,4 +1,4 @@
-//! The job of this process: joined by `gasnet_init`, and what `gasnet_attach` adds to it.
+//! The job of this process: joined by `gasnet_init`, and extended by `gasnet_attach`.
 
 use crate::am;
 use crate::code;

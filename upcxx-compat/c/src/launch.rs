@@ -124,8 +124,8 @@ fn loads_libraries() -> bool {
     std::thread::Builder::new().spawn(load).is_ok() && has_loaded.recv_timeout(TIMEOUT).is_ok()
 }
 
-/// Puts /dev/null where this process has been started without a standard stream: the first files and sockets of the job would
-/// get these numbers, and be read, written and handed to the ranks as what users type and see.
+/// Opens /dev/null in place of missing standard streams: otherwise the first files and sockets of the job
+/// would get these numbers, and be used as the user's input and output.
 fn open_standard_streams() {
     for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO] {
         // SAFETY: numbers, and a string that ends with a zero. The opened file gets the lowest number that is
@@ -151,8 +151,8 @@ fn load_ranks_at_equal_addresses() {
     }
 }
 
-/// Takes what the job has said to this process, which has joined it, out of its environment: programs that it runs are no
-/// ranks, and may start jobs of their own.
+/// Removes the job's variables from the environment of this process, which has joined it: programs that it
+/// runs are no ranks, and may start jobs of their own.
 pub(crate) fn forget_job() {
     for name in [RANK_VARIABLE, RANKS_VARIABLE] {
         // SAFETY: the environment belongs to the client, which runs nothing beside `gasnet_init` that looks at it (GASNet's own
@@ -233,7 +233,7 @@ struct CommandLine {
     name: Option<OsString>,
     /// Words before the client's arguments: the script that an interpreter runs, and its options.
     before: Vec<OsString>,
-    /// The client's arguments, of which the first may be the number of ranks.
+    /// The client's arguments; the first may be the number of ranks.
     arguments: Vec<OsString>,
 }
 
@@ -342,8 +342,8 @@ fn leading_number(arguments: &mut Vec<OsString>, program: &OsStr) -> Result<u32,
 /// a shell with the library preloaded, because no code of the program may run there: an interpreter without
 /// arguments loads nothing, and a constructor of the program's other libraries may load the client itself,
 /// within `dlopen`, before the preloaded library has its turn. The shell first tries whether the library can
-/// be preloaded; where it cannot, because it uses symbols of the program or of another library, the daemon is
-/// the program with its arguments, and serves the node once it calls `gasnet_init`.
+/// be preloaded; if not, because it uses symbols of the program or of another library, the daemon is the
+/// program with its arguments, and serves the node once it calls `gasnet_init`.
 fn daemon(
     program: &OsStr,
     arguments: Vec<OsString>,
@@ -421,7 +421,8 @@ fn hosts(ranks: u32, conduit: c_int) -> Result<Vec<String>, String> {
     if hosts.is_empty() { Err("the list of hosts is empty".into()) } else { Ok(hosts) }
 }
 
-/// The settings of the job: what users say about vgas, else what they say about GASNet, else the defaults for C clients.
+/// Returns the settings of the job: users' settings of vgas, else those of GASNet, else the defaults for C
+/// clients.
 fn settings(conduit: c_int, ranks_per_node: u32, segment_max: u64) -> Result<Settings, String> {
     let mut defaults =
         vec![("conduit", conduit_name(conduit).to_owned()), ("segment.kind", "pinned".to_owned())];
@@ -445,7 +446,7 @@ fn settings(conduit: c_int, ranks_per_node: u32, segment_max: u64) -> Result<Set
     Ok(load(&sources)?.settings().clone())
 }
 
-/// The configuration, or what is wrong with it and what to write, on one line.
+/// Returns the configuration, or the fault and the remedy, on one line.
 fn load(sources: &Sources) -> Result<Config, String> {
     Config::load(sources).map_err(|error| match error.hint() {
         Some(hint) => format!("{error}; {hint}"),

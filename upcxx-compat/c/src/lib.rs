@@ -1,5 +1,5 @@
-//! The C interface: what the inline functions of `vgasnet.h` and `gasnet.h` (in `include/`) call when something must be
-//! looked up or awaited.
+//! The C interface: support for the inline functions of `vgasnet.h` and `gasnet.h` (in `include/`) when
+//! something must be looked up or awaited.
 //!
 //! The headers hold the fast paths: a put or get of a co-located pinned segment is a comparison and a copy, compiled
 //! into the client. The functions here have the prefix `vgasi_`, are internal to the headers of the same version, and

@@ -133,7 +133,8 @@ pub(crate) struct Carried<'a> {
 }
 
 impl<'a> Carried<'a> {
-    /// None when it is malformed: too short, of another length than it says, or with anything where nothing is to be.
+    /// None if it is malformed: too short, of another length than its header, or with nonzero bytes in
+    /// reserved places.
     pub(crate) fn decode(message: &'a [u8]) -> Option<Self> {
         let (header, body) = message.split_first_chunk::<HEADER_BYTES>()?;
         let (numbers, _) = header.as_chunks::<8>();

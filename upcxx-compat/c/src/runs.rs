@@ -76,8 +76,9 @@ pub(crate) fn for_each_run(
     is_equal
 }
 
-/// Walks as many pairs of equally long pieces as there are at the beginning of two lists, in which `pair` finds them by index, and
-/// returns how many that are. It answers none where the lists end, where lengths differ, and where a piece is empty.
+/// Walks as many pairs of equally long pieces as there are at the beginning of two lists, in which `pair`
+/// finds them by index, and returns their number. It returns none if the lists end, lengths differ, or a
+/// piece is empty.
 #[inline(always)]
 pub(crate) fn for_each_pair(pair: impl Fn(usize) -> Option<Run>, mut act: impl FnMut(Run)) -> usize {
     let mut index = 0;

@@ -7,7 +7,7 @@
 use crate::runs::{Run, copy_long, copy_run, move_bytes};
 use smallvec::SmallVec;
 
-/// A dimension: so many steps, of so many bytes on each side.
+/// A dimension: a number of steps, with their bytes on each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Dimension {
     count: usize,

@@ -1,7 +1,7 @@
 //! Segments: sizes before `gasnet_attach`, addresses after it.
 //!
 //! A client names a remote address as its owner sees it: the owner's base plus an offset. The headers turn it
-//! into an address of this process with one entry of [`vgasi_windows`] and copy; where that is not possible,
+//! into an address of this process with one entry of [`vgasi_windows`] and copy; if that is impossible,
 //! `reach` is 0. In a tiered segment they use pages that the node has ([`crate::hit`]). For the rest they
 //! call the library with the same address.
 //!
@@ -43,7 +43,7 @@ pub struct Window {
     cached: AtomicUsize,
     /// The number of the page at its beginning.
     first_page: AtomicUsize,
-    /// At how many of its offsets 8 bytes begin that loads and stores reach here.
+    /// Number of its offsets at which loads and stores reach 8 bytes here.
     words: AtomicUsize,
 }
 
@@ -55,7 +55,7 @@ pub struct SegmentInfo {
 }
 
 impl Window {
-    /// The offsets and the size of what the headers read, by C expression.
+    /// The offsets and the size of the data that the headers read, by C expression.
     pub const LAYOUT: &[(&str, usize)] = &[
         ("offsetof(vgasi_window_t, base)", offset_of!(Window, base)),
         ("offsetof(vgasi_window_t, here)", offset_of!(Window, here)),
@@ -113,7 +113,7 @@ fn kind_name() -> &'static str {
     if is_tiered() { "tiered" } else { "pinned" }
 }
 
-/// Says which setting limits a segment of so many bytes that is too large.
+/// Names the setting that limits a segment that is too large.
 pub(crate) fn tell_limit(bytes: usize, bytes_max: usize) {
     let limit = bytes_max as u64;
     let (kind, settings) = (kind_name(), job::joined().runtime.settings());
@@ -137,8 +137,8 @@ pub(crate) fn choose(kind: Kind, is_relaxed: bool) {
     RELAXED.store(is_relaxed, Ordering::Relaxed);
 }
 
-/// The most bytes that this rank can attach: what the settings allow, and no more than its share of the memory or, of a file,
-/// of the space that is free where it will be.
+/// Returns the most bytes that this rank can attach: within the settings, and no more than its share of the
+/// memory or, for a file, of the free space in its folder.
 pub(crate) fn max_local(runtime: &Runtime, kind: Kind) -> usize {
     let settings = runtime.settings();
     let ranks_here = runtime.layout().ranks_of(runtime.node()).len() as u64;
@@ -203,7 +203,7 @@ pub(crate) fn offset_of(rank: u32, address: *const c_void, bytes: usize) -> Opti
     (offset <= limit && bytes <= limit - offset).then_some(offset as u64)
 }
 
-/// The part of a rank's segment that loads and stores of this process reach; empty where there is none.
+/// The part of a rank's segment that loads and stores of this process reach; empty if there is none.
 #[derive(Clone, Copy)]
 pub(crate) struct Reach {
     /// First address in the owner's process.
@@ -239,8 +239,8 @@ pub(crate) fn own(rank: u32, address: *const c_void, bytes: usize) -> Option<*mu
     (is_own && bytes > 0 && offset_of(rank, address, bytes).is_none()).then(|| address.cast_mut().cast())
 }
 
-/// [`offset_of`], or the end of the job with a line that says what is wrong. If no bytes are moved, the
-/// address means nothing (GASNet 1.8, 3.1).
+/// [`offset_of`], or the end of the job with a line that gives the fault. If no bytes are moved, the address
+/// means nothing (GASNet 1.8, 3.1).
 #[inline]
 pub(crate) fn checked_offset(rank: u32, address: *const c_void, bytes: usize) -> u64 {
     if bytes == 0 && (rank as usize) < windows().len() {

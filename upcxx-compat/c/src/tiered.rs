@@ -27,7 +27,7 @@ fn kind_of(number: c_int) -> Option<Kind> {
     }
 }
 
-/// Says why something was refused, where a code is all that C gets.
+/// Reports why something was refused; C gets only a code.
 fn refused(what: &str, error: impl Display) -> c_int {
     say::line(format_args!("{what}: {error}"));
     code::RESOURCE
@@ -78,7 +78,7 @@ pub extern "C" fn vgasi_segment_kind() -> c_int {
     }
 }
 
-/// `vgasnet_pin`: a box of the pin, or null where nothing needs to be done.
+/// `vgasnet_pin`: returns a box of the pin, or null if nothing needs to be done.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vgasi_pin(address: *const c_void, bytes: usize, pin: *mut *mut LocalPin) -> c_int {
     let Some(job) = job::current() else { return code::NOT_INIT };

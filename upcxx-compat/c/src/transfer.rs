@@ -1,4 +1,5 @@
-//! Puts, gets and memsets, where the headers could not simply copy: of ranks on other nodes, and of tiered segments.
+//! Puts, gets and memsets that the headers could not do by copying: of ranks on other nodes, and of tiered
+//! segments.
 
 use crate::fatal::fail;
 use crate::handle::Operation;

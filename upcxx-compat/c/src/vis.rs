@@ -1,14 +1,16 @@
 //! Puts and gets of many pieces: vectors, indexed lists, strided sections (`gasnet_vis.h`).
 //!
-//! Both sides of a transfer are sequences of pieces. They are walked together: the next *run* is as long as the shorter
-//! of the two current pieces, and runs that continue each other on both sides are joined (`runs`). A section is reduced first, and is
-//! one loop of copies where this process can load and store all of its remote side (`section`).
+//! Both sides of a transfer are sequences of pieces. They are walked together: the next *run* is as long as
+//! the shorter of the two current pieces, and runs that continue each other on both sides are joined
+//! (`runs`). A section is reduced first, and is one loop of copies if this process can load and store all of
+//! its remote side (`section`).
 //!
-//! A run whose remote bytes this process can load and store is a copy, also of own bytes outside of a segment. Short runs of a pinned segment
-//! elsewhere are packed into messages, which the target's agent unpacks; long ones are puts and gets of their own. Runs of a
-//! tiered segment are cut where its pages end. Those that follow each other in one page are copied together if the page is cached here; otherwise
-//! they are one operation of the cache, and travel together where the page's home serves it in place. All operations of a transfer complete as one,
-//! and a bounded number of them is in flight at a time.
+//! A run whose remote bytes this process can load and store is a copy, even of own bytes outside of a
+//! segment. Short runs of a pinned segment elsewhere are packed into messages, which the target's agent
+//! unpacks; long ones are puts and gets of their own. Runs of a tiered segment are cut at page boundaries.
+//! Those that follow each other in one page are copied together if the page is cached here; otherwise they
+//! are one operation of the cache, and travel together if the page's home serves it in place. All operations
+//! of a transfer complete as one, and a bounded number of them is in flight at a time.
 
 use crate::fatal::{fail, fatal};
 use crate::handle::{Operation, vgasi_accumulate, vgasi_wait};

@@ -49,7 +49,7 @@ impl Places {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     pub kind: Kind,
-    /// Bytes of a block: what one image gives to or takes from another.
+    /// Bytes of a block: one image's data for another.
     pub bytes: usize,
     pub flags: c_int,
     pub to: Places,
@@ -96,7 +96,7 @@ impl Started {
         self.locate(root).0 == self.team.me()
     }
 
-    /// The place of a local image, of so many bytes, of those that each image has.
+    /// Returns the place of a local image, of `bytes` bytes, among those of each image.
     fn place(&self, local: u32, bytes: usize, places: impl Fn(&Call) -> Places) -> View {
         let call = &self.calls[local as usize];
         let address = match places(call) {
@@ -370,7 +370,7 @@ impl Kind {
 }
 
 impl Call {
-    /// The only place of this rank in a list or not, of so many bytes.
+    /// Returns the only place of this rank in a list or not, of `bytes` bytes.
     fn only_place(&self, places: Places, index: u32, bytes: usize) -> View {
         let address = match places {
             Places::One(address) => address,

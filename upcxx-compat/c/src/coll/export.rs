@@ -199,7 +199,7 @@ pub unsafe extern "C" fn gasnete_coll_team_split(
     Arc::into_raw(team::split(&parent, color, position))
 }
 
-/// Makes a team of ranks, of which this is the one at `position`. Collective over them.
+/// Makes a team of ranks; this one is at `position`. Collective over them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gasnete_coll_team_create(
     count: u32,

@@ -5,9 +5,10 @@
 //! * `call`: the arguments of all images of this rank become one operation, which begins when all have come.
 //! * `reduction`: the client's functions; `barrier`: barriers with numbers and flags; `export`: the functions of the header.
 //!
-//! A thread that waits for one operation moves them all. Data lies where the client has it, and is copied aside only where it must
-//! change before it has left: of reductions, of several images, in place. Nothing is awaited but what the synchronisation flags
-//! and the data ask for: the root of a broadcast does not wait for anybody without `GASNET_COLL_OUT_ALLSYNC`.
+//! A thread that waits for one operation moves them all. Data stays in the client's memory, and is copied
+//! aside only if it must change before it has left: in reductions, for several images, in place. Nothing is
+//! awaited but what the synchronisation flags and the data ask for: the root of a broadcast does not wait for
+//! anybody without `GASNET_COLL_OUT_ALLSYNC`.
 
 pub mod barrier;
 mod call;
@@ -20,12 +21,12 @@ pub(crate) use team::prepare;
 use crate::job::Raw as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, also after a panic elsewhere (which ends the job).
+/// Locks, even after a panic elsewhere (which ends the job).
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Moves all operations on: called where the client polls or waits.
+/// Makes progress on all operations: called when the client polls or waits.
 pub(crate) fn progress() {
     crate::job::joined().runtime.collectives().progress();
 }

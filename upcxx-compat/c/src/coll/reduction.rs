@@ -41,7 +41,7 @@ pub(super) fn register(table: &[FunctionEntry]) {
     *lock(&FUNCTIONS) = table.to_vec();
 }
 
-/// A function, and what it is applied to.
+/// A function, and its operand type.
 #[derive(Clone, Copy)]
 pub(super) struct Reduction {
     function: Function,
@@ -81,8 +81,8 @@ impl Reduction {
         results
     }
 
-    /// Calls the function once for all elements of so many bytes, as GASNet does. The results lie apart from the operands, or on the
-    /// left ones.
+    /// Calls the function once for all elements in `bytes` bytes, as GASNet does. The results lie apart from
+    /// the operands, or on the left ones.
     fn apply(&self, left: *const c_void, right: *const c_void, results: *mut c_void, bytes: usize) {
         let count = bytes / self.element_bytes;
         // SAFETY: rule 3: the client registered a function of this type; it gets so many elements of each.
@@ -127,7 +127,7 @@ unsafe impl Combiner for Reduction {
     }
 }
 
-/// The same bytes where the elements of any type may lie.
+/// Returns the same bytes at an alignment for elements of any type.
 fn aligned(bytes: &[u8]) -> Cow<'_, [u8]> {
     if bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
         return bytes.into();

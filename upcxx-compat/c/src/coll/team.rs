@@ -34,7 +34,7 @@ pub(crate) fn prepare() {
     all();
 }
 
-/// Gives the team of all its images, by rank, and says which one this thread is. Every image of a rank may call.
+/// Gives the team of all its images, by rank, and this thread's own. Every image of a rank may call.
 pub(super) fn set_images(images: &[u32], my_image: u32) {
     let team = all();
     let first_images = first_images(images);
@@ -139,7 +139,8 @@ impl Team {
         self.images_of(self.me()).len() as u32
     }
 
-    /// The image that the calling thread is, counted from the first of this rank. Threads that said nothing are the first.
+    /// The image that the calling thread is, counted from the first of this rank. Threads that have not set
+    /// one are the first.
     pub(super) fn local_image(&self) -> u32 {
         let mine = self.images_of(self.me());
         match IMAGE.with_borrow(|image| *image) {

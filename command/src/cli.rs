@@ -106,7 +106,7 @@ pub struct PlacementFlags {
     /// One node on each of these hosts.
     #[arg(long, value_name = "A,B,…", value_delimiter = ',')]
     pub host: Vec<String>,
-    /// The hosts that a batch system has given, where none of these are given.
+    /// The hosts of a batch system's allocation, if none of these are given.
     #[arg(skip)]
     pub allocation: Option<Allocation>,
 }
@@ -247,7 +247,7 @@ pub struct Bench {
     /// For `compare`: end with status 1 if something became slower, or a count rose.
     #[arg(long)]
     pub fail: bool,
-    /// For `compare`: differences of so many percent and less are never called slower.
+    /// For `compare`: differences of at most this many percent are never called slower.
     #[arg(long, value_name = "PERCENT", default_value_t = 5)]
     pub margin: u32,
     /// List the benchmarks and their parameters.
@@ -268,10 +268,11 @@ pub struct Bench {
     /// Take the benchmark's rows from this file, which `--json` has written, instead of measuring: to draw them again.
     #[arg(long, value_name = "FILE")]
     pub rows: Option<PathBuf>,
-    /// Measure in so many processes, one after the other; the JSON has a row for each, as `compare` needs them.
+    /// Measure in this many processes, one after the other; the JSON has a row for each, as `compare` needs
+    /// them.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
-    /// Measure beside so many processes that only count, started and ended with the benchmark.
+    /// Measure beside this many spinning processes, started and ended with the benchmark.
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1024))]
     pub busy: u32,
     /// Measure in a control group whose memory is limited to this: caches of files, too. Needs the right to make one.

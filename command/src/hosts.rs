@@ -8,7 +8,7 @@ pub fn from_list(names: &[String]) -> Result<Vec<String>, Failure> {
     names.iter().map(|name| checked(name.trim(), "--host")).collect()
 }
 
-/// Hosts from a file: one a line; what follows `#` is a comment.
+/// Hosts from a file: one a line; `#` begins a comment.
 pub fn from_file(path: &Path) -> Result<Vec<String>, Failure> {
     let shown = path.display();
     let text = vgas::config::read_text(path)

@@ -1,4 +1,4 @@
-//! From flags to a job: which settings, how many ranks, where.
+//! From flags to a job: settings, number of ranks, hosts.
 
 use crate::cli::{ConfigFlags, PlacementFlags};
 use crate::failure::Failure;
@@ -73,7 +73,7 @@ pub fn place(flags: &PlacementFlags) -> Result<PlacementFlags, Failure> {
     Ok(place)
 }
 
-/// As [`place`]; where the flags say nothing, the hosts are those of the allocation around this process, if there is one.
+/// As [`place`]; without flags, the hosts are those of the allocation around this process, if there is one.
 pub fn place_or_allocation(flags: &PlacementFlags, config: &ConfigFlags) -> Result<PlacementFlags, Failure> {
     let mut place = place(flags)?;
     if place.host.is_empty()

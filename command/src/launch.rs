@@ -108,7 +108,7 @@ pub fn gemm(gemm: &Gemm) -> Result<u8, Failure> {
     end(runtime, multiplied, gemm.json)
 }
 
-/// Is one rank of a demo on several hosts: makes the matrices, as all others do, in files of its own.
+/// Runs one rank of a demo on several hosts: makes the matrices, as all others do, in files of its own.
 pub fn demo_rank(demo: &Demo) -> Result<u8, Failure> {
     let runtime = Runtime::init().map_err(Failure::new)?;
     let folder = runtime.settings().nvm.directory_path();

@@ -23,7 +23,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 /// Until a benchmark has taken too long.
 const LIMIT: Duration = Duration::from_secs(14_400);
 
-/// Measures in a group with this limit, as the command line says otherwise.
+/// Measures in a group with this limit, otherwise as the command line asks.
 pub fn run(bench: &Bench, bytes: u64) -> Result<u8, Failure> {
     let name = bench.name.as_deref().unwrap_or_default();
     let signals = Signals::catch()?;
@@ -51,7 +51,7 @@ pub fn run(bench: &Bench, bytes: u64) -> Result<u8, Failure> {
     }
 }
 
-/// Puts this process into the group: what it starts is there, too.
+/// Puts this process into the group, and its later children with it.
 pub fn join(group: &Path) -> Result<(), Failure> {
     Group::join(group).map_err(Failure::new)
 }

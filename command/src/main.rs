@@ -1,4 +1,4 @@
-//! The `vgas` command: reads the command line, does what it says, and turns every failure into one line.
+//! The `vgas` command: reads the command line, runs it, and turns every failure into one line.
 //!
 //! Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong; `vgas run` and the other commands
 //! that start a job end with the job's status; 77 a benchmark cannot run here.

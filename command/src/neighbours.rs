@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 pub struct Neighbours(Vec<Child>);
 
 impl Neighbours {
-    /// Starts so many. Those that were started are ended if one cannot be.
+    /// Starts `count` processes. Started ones are ended if one cannot be.
     pub fn start(count: u32) -> Result<Self, Failure> {
         let mut neighbours = Self(Vec::new());
         for _ in 0..count {

@@ -25,7 +25,7 @@ pub fn print_json(value: &impl Serialize) -> Result<u8, Failure> {
     print(&format!("{text}\n"))
 }
 
-/// Sends warnings, or what `VGAS_LOG` asks for, to standard error.
+/// Sends warnings, or the targets of `VGAS_LOG`, to standard error.
 pub fn start_log() -> Result<(), Failure> {
     let wanted = std::env::var("VGAS_LOG").unwrap_or_else(|_| "warn".into());
     let filter = wanted.parse::<Targets>().map_err(|error| {

@@ -60,7 +60,7 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
     launch::run(Job::of_this_command(ranks, &place, config)?)
 }
 
-/// `all` and `compare`, which are no benchmarks; and what only they heed is refused elsewhere.
+/// `all` and `compare`, which are no benchmarks; their own flags are refused elsewhere.
 fn of_many(bench: &Bench, name: &str) -> Result<Option<u8>, Failure> {
     let refused = |flag: &str, by: &str| {
         Failure::usage(format!("{name} takes no {flag}")).hint(format!("{flag} is for `{by}`"))
@@ -167,7 +167,7 @@ pub fn rows_of_file(path: &Path) -> Result<Vec<Row>, Failure> {
         .map_err(|error| failed(&error).hint("write such files with `vgas bench NAME --json FILE`"))
 }
 
-/// Prints, writes and draws rows as the command line says.
+/// Prints, writes and draws rows as the command line asks.
 fn tell(bench: &Bench, benchmark: &Benchmark, rows: Vec<Row>) -> Result<u8, Failure> {
     let merged = registry::merged(&rows);
     if let Some(path) = &bench.plot {
@@ -281,7 +281,7 @@ fn listing() -> String {
     text
 }
 
-/// The rows for people: case, parameters, median and unit, and how far the samples are apart.
+/// Formats the rows: case, parameters, median and unit, and the spread of the samples.
 fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     for row in rows {

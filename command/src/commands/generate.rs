@@ -31,7 +31,7 @@ fn kept(name: &str) -> &'static str {
     name.to_owned().leak()
 }
 
-/// A flag with what may be written behind it: one of some words, a path, or something that no shell knows.
+/// A flag with the kind of its value: one of some words, a path, or something that no shell knows.
 fn with_values(flag: Arg) -> Arg {
     if !flag.get_action().takes_values() {
         return flag;
@@ -91,7 +91,7 @@ fn keep_lines_of_pages(directory: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Encloses the examples of a page, of which troff would fill the lines, in requests that it does not.
+/// Encloses the examples of a page, whose lines troff would fill, in requests that prevent that.
 fn keep_lines(page: &str) -> String {
     const SECTION: &str = ".SH EXTRA\n";
     let Some((before, extra)) = page.split_once(SECTION) else { return page.to_owned() };

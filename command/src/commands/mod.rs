@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::job::{self, Job};
 use crate::{launch, neighbours, output};
 
-/// Does what the command line says and gives the exit status.
+/// Runs the command and returns the exit status.
 pub fn dispatch(command: &Command) -> Result<u8, Failure> {
     match command {
         Command::Run(run) => start(run),

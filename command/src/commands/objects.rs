@@ -208,7 +208,7 @@ fn add_rank(text: &mut String, of: &PartitionRunning) {
     }
 }
 
-/// As settings write it, where it is whole.
+/// Formats it as settings do, if it is whole.
 pub(super) fn size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
@@ -222,7 +222,7 @@ pub(super) fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: what ranks say is there for people; ranks that say nothing are named, with why.
+    /// Goal: the ranks' answers are readable; silent ranks are named, with the reason.
     #[test]
     fn running_heaps_are_for_people() {
         let heap = r#"{

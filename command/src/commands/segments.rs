@@ -1,4 +1,4 @@
-//! `vgas segments`: what jobs have stored under a name.
+//! `vgas segments`: named segments stored by jobs.
 
 use super::objects::size;
 use crate::cli::{SegmentsAction, SegmentsFlags};
@@ -36,7 +36,7 @@ struct Part {
     in_use: bool,
     #[serde(flatten)]
     content: Option<Content>,
-    /// Why it cannot be used.
+    /// Reason why it cannot be used.
     problem: Option<String>,
 }
 
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    /// Goal: what people read has each fact once, in words.
+    /// Goal: the output has each fact once, in words.
     #[test]
     fn segments_are_for_people() {
         let parts = vec![part(0, 3), part(1, 3), part(3, 3)];

@@ -42,7 +42,7 @@ impl Axis {
         (first + share.clamp(-0.01, 1.01) * (last - first)).round() as i32
     }
 
-    /// The numbers beside it, about so many.
+    /// Returns the numbers beside it, about `about` of them.
     pub fn ticks(&self, about: usize) -> Vec<f64> {
         if self.logarithmic { self.decades(about) } else { self.steps(about) }
     }

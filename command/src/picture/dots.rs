@@ -58,7 +58,8 @@ impl<'r> Dots<'r> {
         }
     }
 
-    /// Only words and numbers, with their units: for what was measured once, where an axis says no more.
+    /// Draws only words and numbers, with their units: for single measurements, for which an axis adds
+    /// nothing.
     pub fn draw_plain(&self, conditions: &str) -> Canvas {
         let top = if conditions.is_empty() { 40 } else { 58 };
         Canvas::new(top + ROW * self.rows.len() as i32 + 10, |pen| {
@@ -133,7 +134,7 @@ impl<'r> Dots<'r> {
         })
     }
 
-    /// With a reference, what the subject is of it; without, the best of each group.
+    /// Describes, with a reference, the subject's ratio to it; without, the best of each group.
     pub fn seen(&self) -> String {
         let Some((_, _, subject)) = self.rows.first() else { return String::new() };
         let is_reference = |row: &Row| self.references.contains(&row.case.as_str());

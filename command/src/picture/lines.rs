@@ -29,7 +29,7 @@ const PLOT: i32 = 260;
 const ROW: i32 = 22;
 
 impl<'r> Lines<'r> {
-    /// None where no row has the number.
+    /// None if no row has the number.
     pub fn new(figure: &'r Figure, rows: &[&'r Row], by: &'static str, panels_by: &str) -> Option<Self> {
         let mut cases: Vec<&str> = Vec::new();
         for row in rows {

@@ -1,5 +1,5 @@
 //! Pictures of rows, as SVG. A benchmark describes its pictures as [`Figure`]s; one without any gets all of
-//! its rows by unit. A sentence for each says what was seen.
+//! its rows by unit. A sentence for each describes the result.
 //!
 //! Every picture asks its question at the top, names the conditions that a reader would not expect (throttled links, a simulation), marks
 //! the good side and logarithmic axes, and tells variants apart by colour, dash and marker at once, so that it can be read in black and
@@ -29,7 +29,7 @@ pub struct Picture {
     pub seen: String,
     /// Conditions that are part of the title: throttled links and drives, a simulation. Mostly empty.
     pub conditions: String,
-    /// Outcome of the figure's claims; none where it makes none.
+    /// Outcome of the figure's claims; none if it makes none.
     pub verdict: Option<Verdict>,
     /// The picture itself.
     pub svg: String,
@@ -82,8 +82,8 @@ fn of_figure(figure: &Figure, rows: &[&Row]) -> Option<Picture> {
     })
 }
 
-/// A picture for each metric and unit, in the order in which they come, with what varies beside the cases; and a list of what was
-/// measured once.
+/// Returns a picture for each metric and unit, in order of appearance, with the varied parameters beside the
+/// cases; and a list of single measurements.
 fn by_unit(benchmark: &Benchmark, rows: &[&Row]) -> Vec<Picture> {
     let mut kinds: Vec<(&str, &str)> = Vec::new();
     let (once, rows): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.samples.len() == 1);
@@ -171,7 +171,7 @@ pub fn stacked(pictures: &[Picture]) -> String {
     all + "</svg>\n"
 }
 
-/// The words on what is measured, which side is good, and that an axis is logarithmic.
+/// Describes the measured quantity, the good side, and a logarithmic axis.
 fn quantity(
     metric: &str,
     unit: &str,
@@ -193,7 +193,7 @@ fn quantity(
     }
 }
 
-/// A parameter's value for people: `4 KiB` where the name says bytes.
+/// Formats a parameter's value: `4 KiB` if the name says bytes.
 fn value_words(name: &str, value: &serde_json::Value) -> String {
     match (value.as_u64(), value.as_str()) {
         (Some(bytes), _) if name.ends_with("bytes") => axis::bytes(bytes as f64),
@@ -202,7 +202,7 @@ fn value_words(name: &str, value: &serde_json::Value) -> String {
     }
 }
 
-/// A parameter with its value: `nodes 4`, `data 8 MiB`, or only the value where that says enough.
+/// Formats a parameter with its value: `nodes 4`, `data 8 MiB`, or only the value if that is enough.
 fn parameter_words(name: &str, value: &serde_json::Value) -> String {
     let words = value_words(name, value);
     match name {
@@ -234,8 +234,8 @@ mod tests {
         ]
     }
 
-    /// Goal: a figure asks its question, has a line with a marker for each variant, says which side is good and what was seen; what it
-    /// has no rows for is left out.
+    /// Goal: a figure asks its question, has a line with a marker for each variant, and states the good side
+    /// and the result; a series without rows is left out.
     #[test]
     fn a_figure_is_what_its_benchmark_wants() {
         let pictures = of_benchmark(registry::find("seq").unwrap(), &rows());

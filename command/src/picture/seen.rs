@@ -31,7 +31,7 @@ pub fn unit_words(unit: &str) -> &str {
 
 /// Compares one with others, as it goes on after its value:
 /// `, which is 1.5 times B (111), 0.9 times C (190)`; or for percentages, which are not compared as ratios,
-/// `; B 11.1 %, C 19.0 %`. Nothing where there are no others.
+/// `; B 11.1 %, C 19.0 %`. Empty if there are no others.
 pub fn among(row: &Row, others: &[(&str, &Row)]) -> String {
     let (before, all) = if row.unit == "%" {
         let all = others.iter().map(|(words, other)| format!("{words} {}", with_unit(other)));

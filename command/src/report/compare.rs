@@ -6,8 +6,9 @@
 //!
 //! * the best process of the new side is worse than the worst one of the old side, by more than the margin, and by more than the processes
 //!   of a side differ among themselves;
-//! * and that is not the machine: where the benchmark took the row in turn with a reference (memcpy, an array, the bare device), the
-//!   quotient is compared in place of the row; elsewhere the margin grows by as much as the benchmark's references moved.
+//! * and that is not the machine: if the benchmark took the row in turn with a reference (memcpy, an array,
+//!   the bare device), the quotient is compared in place of the row; elsewhere the margin grows by as much as
+//!   the benchmark's references moved.
 
 use crate::cli::Bench;
 use crate::commands::rows_of_file;
@@ -123,7 +124,7 @@ fn told(old: &[Row], new: &[Row], margin: f64) -> (String, usize) {
     (lines, slower + more)
 }
 
-/// The rows of a file, by what tells them apart.
+/// The rows of a file, by their identity.
 fn sides(rows: &[Row]) -> Vec<Side<'_>> {
     let mut sides: Vec<Side<'_>> = Vec::new();
     for row in rows {

@@ -30,10 +30,10 @@ use watched::{End, Signals};
 /// Seconds after which a benchmark is ended: usual and full.
 const LIMITS: [u64; 2] = [900, 14_400];
 
-/// File of a report from which `--resume` goes on.
+/// File of a report from which `--resume` continues.
 const RUNS: &str = "runs.json";
 
-/// A benchmark to run, with what is varied.
+/// A benchmark to run, with its varied parameters.
 struct Run {
     benchmark: &'static Benchmark,
     /// Processes that compute beside it.
@@ -232,7 +232,7 @@ pub fn repeated(bench: &Bench) -> Result<Result<Vec<Row>, u8>, Failure> {
 struct Progress {
     bar: ProgressBar,
     is_full: bool,
-    /// Usual seconds of the runs that are left, of those that are done, and what the latter took.
+    /// Usual seconds of the remaining runs, of the finished ones, and the time of the latter.
     left: f64,
     done: f64,
     took: f64,
@@ -352,7 +352,7 @@ impl<'p> Folder<'p> {
         Ok(folder)
     }
 
-    /// The runs of an earlier report in this folder that have rows: what was missing is tried again.
+    /// Returns the runs of an earlier report in this folder that have rows: missing ones are tried again.
     fn finished(&self) -> Result<Vec<Stored>, Failure> {
         let path = self.path.join(RUNS);
         let failed = |error: &dyn std::fmt::Display| {

@@ -72,7 +72,7 @@ fn why(missing: &Missing) -> String {
     format!("{word}: {}", missing.why)
 }
 
-/// A benchmark, idle, and busy beside it where that was asked for.
+/// A benchmark, idle, and busy beside it if requested.
 fn section(page: &mut String, group: &[Outcome]) {
     let Some(first) = group.first() else { return };
     let (name, help) = (first.benchmark.name, escaped(first.benchmark.help));
@@ -166,7 +166,8 @@ mod tests {
     use super::*;
     use vgas_bench::registry;
 
-    /// Goal: the page says what was run and how, what is missing and why, and takes nothing from elsewhere.
+    /// Goal: the page lists the runs and their conditions, the missing ones with reasons, and loads nothing
+    /// from elsewhere.
     #[test]
     fn a_page_has_figures_captions_and_what_is_missing() {
         let rows = vec![Row::new("hit", "get 8 B, cached", "latency", "ns", vec![4.0, 5.0])];

@@ -15,7 +15,7 @@ pub const STATUS_TOLD: u8 = 130;
 
 /// Its end.
 pub enum End {
-    /// By itself: its status, if it has one, and what it wrote.
+    /// By itself: its status, if it has one, and its output.
     Done { status: Option<i32>, output: Vec<u8>, said: String },
     /// It was ended, because it had taken too long.
     Late,

@@ -31,7 +31,7 @@ impl Row {
     /// A row of these samples, without parameters.
     ///
     /// # Panics
-    /// When there is no sample.
+    /// If there is no sample.
     pub fn new(bench: &str, case: &str, metric: &str, unit: &str, samples: Vec<f64>) -> Self {
         let value = median(&samples);
         Self {
@@ -64,7 +64,7 @@ impl Row {
 /// The middle sample, or the mean of the two in the middle.
 ///
 /// # Panics
-/// When there is no sample.
+/// If there is no sample.
 pub fn median(samples: &[f64]) -> f64 {
     assert!(!samples.is_empty(), "a median needs a sample");
     let mut sorted = samples.to_vec();

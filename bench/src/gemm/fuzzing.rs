@@ -1,5 +1,5 @@
-//! Entry point for a fuzz target: arbitrary bytes as a .npy file. Part of no build but tests and fuzzing
-//! (`fuzz/README.md`); no interface.
+//! Entry point for a fuzz target: arbitrary bytes as a .npy file. Built only for tests and fuzzing
+//! (`fuzz/README.md`); not a public interface.
 
 use super::header;
 use super::npy::{NpyMatrix, Rectangle};

@@ -142,7 +142,7 @@ impl NpyMatrix {
     /// Reads a rectangle into `into`, in the file's order and without gaps.
     ///
     /// # Errors
-    /// When the file cannot be read, or has become shorter since it was opened.
+    /// If the file cannot be read, or has become shorter since it was opened.
     ///
     /// # Panics
     /// If the rectangle lies outside of the matrix or `into` has another length.

@@ -114,7 +114,7 @@ impl NpyOutput {
     /// Writes a rectangle, given in the file's order and without gaps.
     ///
     /// # Errors
-    /// When the system refuses; [`GemmError::DiskFull`] among others.
+    /// If the system refuses; [`GemmError::DiskFull`] among others.
     ///
     /// # Panics
     /// If the rectangle lies outside of the matrix or `from` has another length.
@@ -135,7 +135,7 @@ impl NpyOutput {
     /// reader opens [`path_of`] it.
     ///
     /// # Errors
-    /// When the system refuses, or this process may open no more files.
+    /// If the system refuses, or this process may open no more files.
     pub fn into_file(self) -> Result<File> {
         self.file.sync_all().map_err(|error| self.failed(error))?;
         self.file.try_clone().map_err(|error| GemmError::io("keep open", &self.path, error))
@@ -144,7 +144,7 @@ impl NpyOutput {
     /// Makes the file durable, then visible under its name.
     ///
     /// # Errors
-    /// When the system refuses, or when another file took the name in the meantime (unless `force`).
+    /// If the system refuses, or when another file took the name in the meantime (unless `force`).
     pub fn commit(mut self) -> Result<()> {
         self.file.sync_all().map_err(|error| self.failed(error))?;
         let link = |to: &Path| {

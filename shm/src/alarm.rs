@@ -18,7 +18,7 @@ impl Alarm {
     /// One that is not set.
     ///
     /// # Errors
-    /// When the system has no descriptor left.
+    /// If the system has no descriptor left.
     pub fn new() -> Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags);
@@ -28,7 +28,7 @@ impl Alarm {
     /// Its descriptor is readable from `at` on, and until then not; without a moment, never.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// If the system refuses.
     pub fn set(&self, at: Option<Instant>) -> Result<()> {
         // Zero would stop the timer: what is due already rings it at once.
         let left = at.map(|at| at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)));
@@ -51,7 +51,7 @@ impl AsFd for Alarm {
 /// One descriptor that is readable when one of two is.
 ///
 /// # Errors
-/// When the system has no descriptor left.
+/// If the system has no descriptor left.
 pub fn either(descriptors: [BorrowedFd<'_>; 2]) -> Result<OwnedFd> {
     let failed = |e| ShmError::new("wait for two things at once (epoll)", e);
     let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;

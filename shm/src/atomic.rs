@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 pub enum Atomic {
     /// Adds, and wraps around.
     FetchAdd(u64),
-    /// Replaces the word if it is what was expected.
+    /// Replaces the word if it equals the expected value.
     CompareSwap {
         /// Required old value.
         expected: u64,
@@ -105,7 +105,7 @@ words! {
 }
 
 impl WordKind {
-    /// Its length in bytes, of which its offset is a multiple.
+    /// Its length in bytes; its offset is a multiple of it.
     #[inline]
     pub fn bytes(self) -> u32 {
         match self {
@@ -381,7 +381,7 @@ mod tests {
             prop_assert_eq!(Update::decode(update.encode()), Some(update));
         }
 
-        /// Whatever decodes is what would have been sent.
+        /// A decoded value is one that could have been sent.
         #[test]
         fn words_from_a_stranger_decode_to_themselves_or_nothing(
             kind in 0u32..10, word in 0u32..6, a: u32, b in prop_oneof![Just(0), any::<u32>()], c: u32, d: u32,

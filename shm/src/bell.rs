@@ -1,9 +1,9 @@
 //! The handshake between a sleeper and its wakers: a word and an eventfd.
 //!
-//! The sleeper calls [`prepare`], looks once more at what it waits for, sleeps until the descriptor is
-//! readable, and calls [`finish`]. A thread that changes something calls [`ring`] afterwards, which is a load
-//! while there is no sleeper. The two halves of an asymmetric fence make sure that the sleeper sees the
-//! change or the ringer sees the sleeper.
+//! The sleeper calls [`prepare`], checks its condition once more, sleeps until the descriptor is readable,
+//! and calls [`finish`]. A thread that changes something calls [`ring`] afterwards, which is a load while
+//! there is no sleeper. The two halves of an asymmetric fence make sure that the sleeper sees the change or
+//! the ringer sees the sleeper.
 //!
 //! The sleeper's half interrupts every processor, which takes longer than most sleeps between processes that
 //! work for each other. So a thread that may soon be woken calls [`prepare_briefly`], which does without, and
@@ -21,8 +21,8 @@ use std::time::Duration;
 pub const BRIEF: Duration = Duration::from_millis(1);
 
 /// Timeout of the second sleep, if the first one timed out. The longer a wait, the less likely that its end
-/// falls into the moment of a preparation: what it may cost grows with the sleep, and what it costs on
-/// average does not.
+/// falls into the moment of a preparation: the possible cost grows with the sleep, and the average one does
+/// not.
 pub const LONGER: Duration = Duration::from_millis(8);
 
 /// Duration of a waiter's next sleep.
@@ -33,7 +33,7 @@ pub struct Sleeps {
 }
 
 impl Sleeps {
-    /// At most so long, after [`prepare_briefly`]; none: until it is woken, after [`prepare`].
+    /// Longest sleep, after [`prepare_briefly`]; none: until it is woken, after [`prepare`].
     pub fn most(self) -> Option<Duration> {
         match self.through {
             0 => Some(BRIEF),
@@ -132,7 +132,8 @@ mod tests {
     use std::os::fd::AsFd;
     use std::sync::atomic::AtomicU64;
 
-    /// Goal: two that wake each other, and sleep briefly in between, go on, and neither sleeps through a ring: what is rung is readable.
+    /// Goal: two threads that wake each other, and sleep briefly in between, make progress, and neither
+    /// sleeps through a ring: its effect is readable.
     #[test]
     fn who_sleeps_briefly_is_woken() {
         const ROUNDS: u64 = 2000;

@@ -3,12 +3,12 @@
 //! A locked instruction waits until all earlier stores have left the processor. On the way of a message that is the
 //! message before it, whose line comes from another core: about 100 ns, many times what the message costs otherwise.
 //!
-//! The lock leans to a thread that has taken it many times in a row. Such a thread says that it is inside,
-//! then looks whether the lock still leans to it. Any other thread takes the ordinary lock first, ends the
-//! leaning, and executes the heavy half of the asymmetric fence ([`super::fence`]): either it then sees the
-//! thread inside and waits, or the thread sees that the leaning has ended. The lock leans again after a
-//! longer row, eight times at most, each time with a flag of its own: a thread that is late in noticing can
-//! only touch a flag that is not used any more.
+//! The lock leans to a thread that has taken it many times in a row. Such a thread announces that it is
+//! inside, then looks whether the lock still leans to it. Any other thread takes the ordinary lock first,
+//! ends the leaning, and executes the heavy half of the asymmetric fence ([`super::fence`]): either it then
+//! sees the thread inside and waits, or the thread sees that the leaning has ended. The lock leans again
+//! after a longer row, eight times at most, each time with a flag of its own: a thread that is late in
+//! noticing can only touch a flag that is not used any more.
 //!
 //! # Unsafe rules
 //!
@@ -108,7 +108,8 @@ impl<T> BiasedLock<T> {
         self.try_ordinary(false)
     }
 
-    /// Takes the lock; while others have it for longer, this thread naps. Not by a thread that has it already.
+    /// Takes the lock; while other threads hold it for longer, this thread naps. Not by a thread that has it
+    /// already.
     #[inline]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         match self.try_lock() {
@@ -223,7 +224,7 @@ mod tests {
         lock.leans_to.load(Ordering::Relaxed) & !(LIVES - 1) == this_thread()
     }
 
-    /// Takes the lock until it leans to this thread, where the kernel allows it.
+    /// Takes the lock until it leans to this thread, if the kernel allows it.
     fn make_lean(lock: &BiasedLock<u64>) {
         for _ in 0..ROW << 3 {
             *lock.lock() += 1;

@@ -1,14 +1,16 @@
 //! Copies between private memory and shared memory, and between two pieces of shared memory.
 //!
-//! A machine word that is aligned at an end is moved there by one load, or one store, and so is an aligned half or quarter of one at the
-//! ends of a piece: none is ever torn (DESIGN: "bytes of one aligned 8-byte word are never torn"). That holds for each end by itself,
-//! so that what passes through a message, where it lies anyhow, arrives as whole as what is copied at once.
+//! A machine word that is aligned at an end is moved there by one load, or one store, and so is an aligned
+//! half or quarter of one at the ends of a piece: none is ever torn (DESIGN: "bytes of one aligned 8-byte
+//! word are never torn"). That holds for each end by itself, so that bytes that pass through a message, at
+//! any alignment, arrive as whole as those copied at once.
 //!
-//! The C library's `memcpy` promises no such thing, and does not do it. It moves the end of a piece once more where its length is no multiple
-//! of what it moves at once; and above some 2 KiB it has the processor move bytes (`rep movsb`), which goes by halves of words and less
-//! when the two ends lie differently in their cache lines. (Measured, copying 4 KiB beside a writer: up to forty words in each copy
-//! came from two writes. The same instruction moves 3 GB/s, not 60, where the destination lies a few bytes behind the source within their
-//! system pages, as memory of an allocator does beside a page; what is here moves 50.)
+//! The C library's `memcpy` promises no such thing, and does not do it. It moves the end of a piece once more
+//! if its length is no multiple of its unit; and above some 2 KiB it has the processor move bytes
+//! (`rep movsb`), which goes by halves of words and less when the two ends lie differently in their cache
+//! lines. (Measured, copying 4 KiB beside a writer: up to forty words in each copy came from two writes. The
+//! same instruction moves 3 GB/s, not 60, if the destination lies a few bytes behind the source within their
+//! system pages, as memory of an allocator does beside a page; this code moves 50.)
 
 use std::ptr;
 
@@ -140,7 +142,7 @@ unsafe fn copy_shifted(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// The largest access that is aligned at an address, of no more than so many bytes: 8, 4, 2 or 1.
+/// Returns the largest access that is aligned at an address, of at most `bytes` bytes: 8, 4, 2 or 1.
 fn natural(address: *const u8, bytes: usize) -> usize {
     let aligned = 1 << (address.addr() | WORD_BYTES).trailing_zeros();
     aligned.min(1 << bytes.ilog2())
@@ -198,7 +200,7 @@ unsafe fn store_part(to: *mut u8, value: u64, bytes: usize) {
 /// Copies words that are aligned at both ends.
 ///
 /// # Safety
-/// As [`copy`], of so many words.
+/// As [`copy`], of `words` words.
 unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
     // SAFETY: passed on.
     let done = unsafe { copy_blocks(from, to, words) };
@@ -208,8 +210,9 @@ unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
     }
 }
 
-/// Copies from the beginning as much as can be moved by the processor's widest registers; returns how many words. Such an access is
-/// divided where a cache line ends, or in the middle, if at all, neither of which is inside of an aligned word.
+/// Copies from the beginning as much as the processor's widest registers can move; returns the number of
+/// words. Such an access is divided at the end of a cache line, or in the middle, if at all, neither of which
+/// is inside of an aligned word.
 ///
 /// # Safety
 /// As [`copy_words`].

@@ -35,10 +35,10 @@ const CROWDED_FOR: u64 = 1_000_000;
 /// the device that is waited for, say) is no neighbour. More are believed at once.
 const TIMES: u32 = 2;
 
-/// Answers between two looks at how many processors there are.
+/// Answers between two looks at the number of processors.
 const ANSWERS_PER_COUNT: u32 = 1024;
 
-/// `/proc/loadavg`, or nothing where it cannot be opened.
+/// `/proc/loadavg`; none if it cannot be opened.
 static LOAD: OnceLock<Option<File>> = OnceLock::new();
 static ANSWERED_NS: AtomicU64 = AtomicU64::new(0);
 static IS_CROWDED: AtomicBool = AtomicBool::new(false);
@@ -61,7 +61,8 @@ pub fn prepare() {
 /// spinning costs no other thread anything. A system call at most every 0.1 ms of all threads of the process,
 /// otherwise a look at the clock.
 ///
-/// False where the kernel does not say (without `/proc`) and this thread has lately been made to wait for its core.
+/// False if the kernel does not tell (without `/proc`) and this thread has lately been made to wait for its
+/// core.
 pub fn spare() -> bool {
     let now_ns = now_ns();
     let is_crowded = IS_CROWDED.load(Relaxed);

@@ -1,9 +1,9 @@
 //! The two halves of an asymmetric fence: one side is free and runs often, the other is a system call and runs rarely.
 //!
-//! Two parties each write a word and then read the other's; at least one must see the other's write. Usually both
-//! execute a fence between the two, which makes a sender wait until its message has left the store buffer: most of what
-//! a message costs. With [`heavy`] on the rare side (`membarrier(2)` makes every registered process of the machine
-//! execute a fence now) the [`light`] side only keeps the compiler from reordering.
+//! Two parties each write a word and then read the other's; at least one must see the other's write. Usually
+//! both execute a fence between the two, which makes a sender wait until its message has left the store
+//! buffer: most of a message's cost. With [`heavy`] on the rare side (`membarrier(2)` makes every registered
+//! process of the machine execute a fence now) the [`light`] side only keeps the compiler from reordering.
 //!
 //! If the kernel refuses, both are ordinary fences. A process that is refused must tell the processes that it
 //! shares words with, so that their light side does more: see [`super::bell`].

@@ -19,8 +19,8 @@
 //!
 //! 1. *No reference.* Shared bytes are never a `&[u8]` or `&mut [u8]`, because another process may write them at any
 //!    moment. They are copied in and out through [`Mapping`], or reached as atomics, which tolerate concurrent writers.
-//! 2. *Bounds first.* Every access names an offset and a length and is checked against the mapping; an offset that a
-//!    peer chose is additionally checked where it arrives, with an error instead of a panic.
+//! 2. *Bounds first.* Every access names an offset and a length and is checked against the mapping; an offset
+//!    from a peer is additionally checked on arrival, with an error instead of a panic.
 //! 3. *Life.* A mapping lives as long as its `Arc`. Code that hands its address to the kernel (io_uring,
 //!    registered memory) holds an `Arc` until the completion has been seen.
 //! 4. *Order.* Copies order nothing. A protocol that hands bytes from one process to another does so with an atomic

@@ -6,7 +6,7 @@
 //!    them.
 //! 2. *Values.* Bytes become a value only of the type of the value that they were, once: ranks of a job run one program. Extensions of their
 //!    links are zeros before the value is seen.
-//! 3. *Sharing.* What changes behind a shared reference to a value that is lent is extensions of its links, which are atomics and are not
+//! 3. *Sharing.* Only extensions of its links change behind a shared reference to a lent value; they are atomics and are not
 //!    read as bytes.
 
 use crate::portable::Portable;

@@ -2,7 +2,7 @@
 //!
 //! # Rules for the unsafe code in this folder
 //!
-//! 1. *Code.* What runs for a number is the entry of this program's table, made for these types (`entry.rs`). All ranks run the same
+//! 1. *Code.* A number runs the entry of this program's table, made for these types (`entry.rs`). All ranks run the same
 //!    program: [`Objects::attach`] compares it.
 //! 2. *Bytes.* Arguments and results that travel are bytes of [`Portable`] types, or of loans, and become
 //!    values once on arrival, of exactly as many bytes. Extensions of their links are 0 on arrival.

@@ -6,8 +6,8 @@
 //!   sends and one polls ([`vgas_shm::biased`]): each would wait for the message before it to leave the processor.
 //! * *Polling is cheap.* A producer marks itself in the consumer's bitmap before its first message and stays marked
 //!   while it is busy; the consumer looks at marked rings only, and takes the mark away after a while of silence.
-//! * *Replies always find room.* What the ring does not take waits in this process, and no request of that peer is
-//!   delivered before it is gone: so at most the replies to one batch wait, and the peer feels it as back-pressure.
+//! * *Replies always find room.* A reply without room in the ring waits in this process, and no request of that peer is
+//!   delivered before it is gone: so at most the replies to one batch wait, and the peer feels the back-pressure.
 //! * *Sleeping.* A consumer sets its sleeping word, then looks once more; a producer publishes, then looks at the
 //!   sleeping word; between the two is an asymmetric fence ([`fence`](vgas_shm::fence)). One of them sees the other.
 //! * *A medium payload is copied once*, into the ring; its handler finds it there ([`MediumPayload`]).

@@ -642,7 +642,7 @@ mod tests {
             [number_of::<WithDrop>(), number_of::<DBox<WithDrop>>(), number_of::<DVec<Option<WithDrop>>>()],
             [None; 3]
         );
-        let is_in = |kind: &Option<Kind>| kind.as_ref().is_some_and(|kind| kind.name.ends_with("::Own"));
+        let is_in = |kind: &Option<Kind>| kind.as_ref().is_some_and(|kind| kind.name.ends_with("::WithDrop"));
         let at = kinds().all.iter().position(is_in).expect("it has an entry");
         assert!(
             kind(at as u32).is_none() && kind(kinds().all.len() as u32).is_none() && kind(u32::MAX).is_none()

@@ -30,7 +30,8 @@ pub struct Benchmark {
     pub settings: &'static [(&'static str, &'static str)],
     /// Parameters for `--param`.
     pub parameters: &'static [Parameter],
-    /// The parameters of `--full`, by name, where those of a run of less than a minute are less than one wants to see.
+    /// The values of `--full`, by name, where those of a run of less than a minute are less than one wants to see: of parameters, and
+    /// of settings, whose names have a dot.
     pub full: &'static [(&'static str, &'static str)],
     /// Its pictures; none: all rows by unit.
     pub figures: &'static [Figure],
@@ -108,7 +109,9 @@ impl Options {
         let mut values: BTreeMap<_, _> =
             benchmark.parameters.iter().map(|p| (p.name, p.default.to_owned())).collect();
         if full {
-            values.extend(benchmark.full.iter().map(|(name, value)| (*name, (*value).to_owned())));
+            let parameters = benchmark.full.iter().filter(|(name, _)| values.contains_key(name));
+            let parameters: Vec<_> = parameters.map(|(name, value)| (*name, (*value).to_owned())).collect();
+            values.extend(parameters);
         }
         for change in changes {
             let (name, value) =
@@ -277,7 +280,11 @@ mod tests {
         figures.dedup();
         assert_eq!(figures.len(), all);
         for benchmark in registry() {
-            let known = |name: &&str| benchmark.parameters.iter().any(|one| one.name == *name);
+            let known = |name: &&str| {
+                let mut settings = benchmark.settings.iter();
+                benchmark.parameters.iter().any(|one| one.name == *name)
+                    || settings.any(|(setting, _)| setting == name)
+            };
             assert!(benchmark.full.iter().all(|(name, _)| known(name)), "{}", benchmark.name);
             assert!(benchmark.figures.iter().all(|one| one.question.ends_with('?')), "{}", benchmark.name);
             assert!(benchmark.figures.iter().all(|one| one.expect.ends_with('.')), "{}", benchmark.name);

@@ -34,7 +34,7 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
         return measure(bench, benchmark, Config::defaults());
     }
     // Invalid settings are refused before anything is measured.
-    let config = job::config_with_defaults(&bench.config, &settings(benchmark))?;
+    let config = job::config_with_defaults(&bench.config, &settings(bench, benchmark))?;
     refuse_what_it_decides(bench, benchmark, &config)?;
     options(bench, benchmark, config.clone())?;
     check_outputs(bench)?;
@@ -146,7 +146,7 @@ fn measure(bench: &Bench, benchmark: &'static Benchmark, config: Config) -> Resu
 /// The limits of links and drives, as parameters of every row: a figure without them would mislead. Ranks of a job read the same flags,
 /// variables and files as the launcher.
 fn throttles(bench: &Bench, benchmark: &Benchmark) -> Map<String, Value> {
-    let Ok(config) = job::config_with_defaults(&bench.config, &settings(benchmark)) else {
+    let Ok(config) = job::config_with_defaults(&bench.config, &settings(bench, benchmark)) else {
         return Map::new();
     };
     let names = [("cluster.link", picture::LINK), ("cluster.nvm", picture::DRIVE)];
@@ -216,10 +216,13 @@ fn check_output(path: &Path) -> std::io::Result<()> {
 }
 
 /// The settings that a benchmark asks for unless the user says otherwise.
-fn settings(benchmark: &Benchmark) -> Vec<FlagValue> {
+fn settings(bench: &Bench, benchmark: &Benchmark) -> Vec<FlagValue> {
     let flag = format!("vgas bench {}", benchmark.name);
-    let value =
-        |&(name, text): &(&str, &str)| FlagValue { flag: flag.clone(), name: name.into(), text: text.into() };
+    let value = |&(name, text): &(&str, &str)| {
+        let full = benchmark.full.iter().find(|(of, _)| bench.full && *of == name);
+        let text = full.map_or(text, |(_, text)| text);
+        FlagValue { flag: flag.clone(), name: name.into(), text: text.into() }
+    };
     benchmark.settings.iter().map(value).collect()
 }
 
@@ -273,6 +276,12 @@ fn listing() -> String {
             let full = benchmark.full.iter().find(|(name, _)| *name == parameter.name);
             let full = full.map_or(String::new(), |(_, value)| format!(" (--full: {value})"));
             writeln!(text, "    --param {assignment:<24} {}{full}", parameter.help).unwrap_or_default();
+        }
+        for (setting, value) in benchmark.settings {
+            if let Some((_, full)) = benchmark.full.iter().find(|(name, _)| name == setting) {
+                let assignment = format!("{setting}={value}");
+                writeln!(text, "    --set {assignment:<26} (--full: {full})").unwrap_or_default();
+            }
         }
     }
     if text.is_empty() {

@@ -97,6 +97,58 @@ fn products_are_measured_by_nodes_and_kind() {
     }
 }
 
+/// Goal: pointers are measured for every working set, beside a mapped file where control groups can be made, and no group is left, also by
+/// a job that is stopped.
+#[test]
+fn pointers_are_measured_beside_a_mapped_file() {
+    let line = "bench local --cache 8MiB --page 4KiB --param samples=1 --param round=5";
+    let output = done(&format!("{line} --json -"));
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    let error = String::from_utf8_lossy(&output.stderr);
+    let is_limited = !error.contains("the rows of mmap are skipped");
+    let times = |case: &str| {
+        let found = values(&rows, case, "time", "threads");
+        assert!(found.iter().all(|(_, time)| *time > 0.0), "{case}: {found:?}");
+        found.into_iter().map(|(threads, _)| threads).collect::<Vec<_>>()
+    };
+    for (case, threads) in [
+        ("first load in DRAM, apart", &[1][..]),
+        ("fill of a new segment, in order", &[1]),
+        ("load apart, 1/8 of the cache", &[1, 2]),
+        ("store in order, 0.95 of the cache", &[1, 2]),
+        ("scan, 4 times the cache", &[1, 2]),
+        ("load and store apart, 4 times the cache", &[1, 2]),
+    ] {
+        assert_eq!(times(case), threads, "{case}");
+        assert_eq!(times(&format!("{case}, mmap")), if is_limited { threads } else { &[] }, "{case}");
+    }
+    if !is_limited {
+        return eprintln!("skipped: {error}");
+    }
+    // The rank that has made a group is in the group's name.
+    let mark = format!("seed={}", std::process::id());
+    let group = || {
+        let folders = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"].map(std::fs::read_dir);
+        folders.into_iter().flatten().flatten().flatten().map(|folder| folder.path()).find(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let rank = name.strip_prefix("vgas-").and_then(|name| name.strip_suffix("-0-mmap"));
+            let line = rank.and_then(|rank| std::fs::read_to_string(format!("/proc/{rank}/cmdline")).ok());
+            line.is_some_and(|line| line.contains(&mark))
+        })
+    };
+    let mut job = vgas(&format!("{line} --param {mark} --param samples=1000")).spawn().expect("it starts");
+    let mut made = None;
+    comes_true(|| {
+        made = group();
+        let members = made.as_ref().map(|path| std::fs::read_to_string(path.join("cgroup.procs")));
+        members.is_some_and(|members| members.is_ok_and(|members| !members.is_empty()))
+    });
+    let launcher = rustix::process::Pid::from_child(&job);
+    rustix::process::kill_process(launcher, rustix::process::Signal::TERM).expect("it runs");
+    assert!(!job.wait().expect("it ends").success());
+    assert!(!made.expect("a group").exists());
+}
+
 #[test]
 fn the_drive_is_read_and_written() {
     let rows = rows("bench device --param mebibytes=256 --param samples=1 --param sample=1");

@@ -10,6 +10,7 @@ use std::fmt::Write;
 use std::fs::File;
 use std::path::Path;
 use vgas::config::{Config, FlagValue, Origin};
+use vgas::launch::Group;
 use vgas_bench::registry::{self, Benchmark, Options, Row, Setup};
 
 /// Lists the benchmarks, or runs one, in a job if it needs one.
@@ -57,7 +58,10 @@ pub fn bench(bench: &Bench) -> Result<u8, Failure> {
         place.nodes.get_or_insert(nodes);
     }
     let ranks = bench.ranks.map_or_else(|| job::nodes(&place).map(|nodes| ranks.max(nodes)), Ok)?;
-    launch::run(Job::of_this_command(ranks, &place, config)?)
+    let status = launch::run(Job::of_this_command(ranks, &place, config)?);
+    // Those of ranks that were killed.
+    Group::remove_stale();
+    status
 }
 
 /// `all` and `compare`, which are no benchmarks; their own flags are refused elsewhere.

@@ -52,7 +52,7 @@ impl Group {
     pub fn create(name: &str, bytes: u64) -> Result<Self> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let version = version();
-        sweep(Path::new(version.root));
+        Self::remove_stale();
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let path = Path::new(version.root).join(format!("{PREFIX}{}-{number}-{name}", std::process::id()));
         std::fs::create_dir(&path).map_err(|error| {
@@ -69,6 +69,18 @@ impl Group {
         // Kernels without swap do not have it.
         let _ = std::fs::write(group.path.join(version.swap), "0");
         Ok(group)
+    }
+
+    /// Removes groups whose makers are gone and in which nothing runs any more.
+    pub fn remove_stale() {
+        for folder in std::fs::read_dir(version().root).into_iter().flatten().flatten() {
+            let name = folder.file_name();
+            let maker = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
+            if maker.is_some_and(|(maker, _)| !Path::new("/proc").join(maker).exists()) {
+                // One in which something still runs is not removed.
+                let _ = std::fs::remove_dir(folder.path());
+            }
+        }
     }
 
     /// Its folder.
@@ -134,18 +146,6 @@ impl OuterGroups {
     pub(crate) fn exhausted(&self) -> Option<&Path> {
         let has_killed = |(path, before): &&(PathBuf, u64)| killed_in(path).is_some_and(|now| now > *before);
         self.0.iter().find(has_killed).map(|(path, _)| path.as_path())
-    }
-}
-
-/// Removes groups whose makers are gone, with all that was in them.
-fn sweep(root: &Path) {
-    for folder in std::fs::read_dir(root).into_iter().flatten().flatten() {
-        let name = folder.file_name();
-        let maker = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
-        if maker.is_some_and(|(maker, _)| !Path::new("/proc").join(maker).exists()) {
-            // One in which something still runs is not removed.
-            let _ = std::fs::remove_dir(folder.path());
-        }
     }
 }
 

@@ -421,7 +421,7 @@ fn examples_are_named_and_say_how_they_run() {
 #[test]
 fn replaced_words_become_fewer() {
     const LEFT: &[(&str, usize)] =
-        &[("everybody", 40), ("nobody", 420), ("somebody", 96), ("whoever", 90), ("whom", 14)];
+        &[("everybody", 38), ("nobody", 411), ("somebody", 94), ("whoever", 88), ("whom", 13)];
     let glossary = read("GLOSSARY.md");
     let table = glossary.split_once("| not | write |").expect("a table").1;
     let words: Vec<&str> = table

@@ -40,7 +40,11 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             help: "Milliseconds of a round at most; twice as many beyond memory.",
         },
         Parameter { name: "seed", default: "1", help: "Seed of the random orders." },
-        Parameter { name: "part", default: "all", help: "What a process does; of the command's own." },
+        Parameter {
+            name: "part",
+            default: "all",
+            help: "Internal: the part of the benchmark that a process runs.",
+        },
     ],
     full: &[("cache.size", "2GiB"), ("round", "400")],
     figures: &[],

@@ -136,17 +136,22 @@ fn pointers_are_measured_beside_a_mapped_file() {
             line.is_some_and(|line| line.contains(&mark))
         })
     };
-    let mut job = vgas(&format!("{line} --param {mark} --param samples=1000")).spawn().expect("it starts");
-    let mut made = None;
-    comes_true(|| {
-        made = group();
-        let members = made.as_ref().map(|path| std::fs::read_to_string(path.join("cgroup.procs")));
-        members.is_some_and(|members| members.is_ok_and(|members| !members.is_empty()))
-    });
-    let launcher = rustix::process::Pid::from_child(&job);
-    rustix::process::kill_process(launcher, rustix::process::Signal::TERM).expect("it runs");
-    assert!(!job.wait().expect("it ends").success());
-    assert!(!made.expect("a group").exists());
+    // However the launcher ends, and with it the rank.
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
+        let mut job =
+            vgas(&format!("{line} --param {mark} --param samples=1000")).spawn().expect("it starts");
+        let mut made = None;
+        comes_true(|| {
+            made = group();
+            let members = made.as_ref().map(|path| std::fs::read_to_string(path.join("cgroup.procs")));
+            members.is_some_and(|members| members.is_ok_and(|members| !members.is_empty()))
+        });
+        let launcher = rustix::process::Pid::from_child(&job);
+        rustix::process::kill_process(launcher, signal).expect("it runs");
+        assert!(!job.wait().expect("it ends").success());
+        let made = made.expect("a group");
+        comes_true(|| !made.exists());
+    }
 }
 
 #[test]

@@ -109,7 +109,7 @@ impl Group {
 
     /// Takes this process, the last one there, out of the group of that folder and removes it: for a process
     /// that was started in it and has outlived its maker.
-    pub(crate) fn leave_and_remove(path: &Path) {
+    pub fn leave_and_remove(path: &Path) {
         let above = path.parent().is_some_and(|above| Self::join(above).is_ok());
         // The next that is made removes it otherwise.
         let _ = above && std::fs::remove_dir(path).is_ok();

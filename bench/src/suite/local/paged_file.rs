@@ -18,8 +18,10 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
 use vgas::launch::Group;
 use vgas::say;
 
@@ -60,6 +62,8 @@ impl PagedFileProcess {
         let group = Group::create("mmap", bytes)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bench", "local", "--param"]).arg(format!("part={PART}"));
+        // It is not killed with the processes of the job: it ends when the rank has, and removes the group.
+        command.process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("a process was started without pipes".into());
@@ -102,15 +106,35 @@ impl Drop for PagedFileProcess {
 /// # Errors
 /// If it is not the rank of `vgas bench local` that has started it, or the rank is gone.
 pub(super) fn serve() -> Result<()> {
-    let mut lines = std::io::stdin().lines();
-    let hello = lines.next().ok_or("this part of the benchmark is started by the benchmark itself")??;
-    let hello: StartRequest = serde_json::from_str(&hello)?;
+    let mut hello = String::new();
+    if std::io::stdin().read_line(&mut hello)? == 0 {
+        return Err("this part of the benchmark is started by the benchmark itself".into());
+    }
+    let StartRequest { group, folder } = serde_json::from_str(&hello)?;
     let joined: StepResult =
-        Group::join(&hello.group).map_or_else(|why| Err(why.to_string()), |()| Ok(RoundTime::default()));
-    answer(&joined)?;
-    let mut file = PagedFile { file: scratch(&hello.folder)?, folder: hello.folder, blocks: 0, mapped: None };
-    for line in lines {
-        let action = serde_json::from_str(&line?)?;
+        Group::join(&group).map_or_else(|why| Err(why.to_string()), |()| Ok(RoundTime::default()));
+    let (steps, received) = mpsc::channel();
+    let joined_group = group.clone();
+    std::thread::Builder::new().spawn(move || {
+        for line in std::io::stdin().lines().map_while(std::io::Result::ok) {
+            if steps.send(line).is_err() {
+                break;
+            }
+        }
+        // The rank is gone, in the middle of a round perhaps: it cannot end this process, nor remove the group.
+        Group::leave_and_remove(&joined_group);
+        std::process::exit(0);
+    })?;
+    let served = answer(&joined).and_then(|()| serve_steps(received, folder));
+    Group::leave_and_remove(&group);
+    served
+}
+
+/// Executes steps until the rank sends no more, or takes no answer.
+fn serve_steps(steps: mpsc::Receiver<String>, folder: PathBuf) -> Result<()> {
+    let mut file = PagedFile { file: scratch(&folder)?, folder, blocks: 0, mapped: None };
+    for line in steps {
+        let action = serde_json::from_str(&line)?;
         answer(&file.act(&action).map_err(|error| error.to_string()))?;
     }
     Ok(())
